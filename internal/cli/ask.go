@@ -134,8 +134,8 @@ func (c askCmd) session(
 	return session, bill, err
 }
 
-// explain turns the error of a session into one for the user. id is the id of the session, or "" if it is not known
-// yet.
+// explain turns the error of a session into an error for the user. The argument id is the id of the session, or "" if
+// it is not known yet.
 func (c askCmd) explain(ctx context.Context, err error, id string) error {
 	if ctx.Err() != nil {
 		return c.explainInterrupt(err, id)
@@ -271,8 +271,8 @@ func (t *questionTexts) add(ctx context.Context, source, path string) error {
 	return nil
 }
 
-// readText reads a text. Of a text with more bytes than the argument most, it returns the first most+1 bytes. When ctx
-// ends, readText returns even if the reader blocks.
+// readText reads a text. From a longer text it reads only one byte more than the limit, so that the caller sees that
+// the text is too long. When ctx ends, readText returns even if the reader blocks.
 func readText(ctx context.Context, r io.Reader, most int64) (string, error) {
 	type result struct {
 		text []byte
@@ -359,8 +359,8 @@ func (c askCmd) inProcess(
 	return session, billed(session, plan.MaxCostUSD, e.Limits()), nil
 }
 
-// readable is the form of an error that is for the user. For a council.Error, it is an error that names every field.
-// Other errors stay as they are.
+// readable returns an error in a form for the user. A council.Error becomes an error that names every field. Other
+// errors stay as they are.
 func readable(err error) error {
 	if _, ok := errors.AsType[*client.Error](err); ok {
 		return err // A client.Error explains itself.

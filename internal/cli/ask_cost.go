@@ -68,8 +68,8 @@ func openLedger(
 	}
 }
 
-// estimateHere estimates the cost of a question in this process. Of earlier sessions it knows only those in the
-// ledger that count against the daily limits.
+// estimateHere estimates the cost of a question in this process. It knows only the earlier sessions that are in the
+// ledger and count against the daily limits.
 func estimateHere(ctx context.Context, std IO, cfg config.Config, request council.Request) (spend.Estimate, error) {
 	if err := cfg.RequireCouncil(); err != nil {
 		return spend.Estimate{}, usageError{err}
@@ -106,7 +106,8 @@ func billAt(ctx context.Context, d *client.Client, s *council.Session) string {
 	return bill
 }
 
-// billed is a line about the cost of a session, and what is left of its own limit and of today's limits.
+// billed returns a line about the cost of a session. The line also says what is left of the limit of the session and of
+// the limits of today.
 func billed(s *council.Session, limit *float64, today []spend.Limit) string {
 	if s == nil {
 		return ""

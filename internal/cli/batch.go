@@ -198,7 +198,7 @@ func (c batchFlags) questions() (file []byte, questions []trial.Question, err er
 	return file, questions, nil
 }
 
-// council returns the settings of the council that is asked, and its simulated models.
+// council returns the settings of the council that is asked, and the provider of the simulated models.
 func (c batchFlags) council(cfg config.Config) (config.Config, simllm.Provider, error) {
 	sim := simllm.Default()
 	if !c.Simulate {
@@ -254,7 +254,7 @@ func ableCouncil() []simllm.Model {
 	return models
 }
 
-// refused is the error for a file with invalid lines. It names the first twenty.
+// refused returns the error for a file with invalid lines. The error names the first twenty invalid lines.
 func (c batchFlags) refused(problems []trial.LineProblem) error {
 	const most = 20
 	var lines []string
@@ -485,8 +485,8 @@ func (f completerFunc) Complete(ctx context.Context, c council.Call) (council.Co
 	return f(ctx, c)
 }
 
-// once is a record store that holds the records of each session only once. It appends the records when the question of
-// the session is over.
+// once is a record store that holds the records of each session only once. It appends the records of a session when the
+// question of the session is over.
 type once struct {
 	*store.Store
 	// held are the sessions in the store at the start.
@@ -509,7 +509,8 @@ func openOnce(ctx context.Context, path string) (*once, error) {
 	return &once{Store: s, held: held, waiting: map[string][]council.BiasMetricRecord{}}, nil
 }
 
-// Append implements pipeline.Recorder. The records wait until over is called, because the session may run again.
+// Append implements pipeline.Recorder. The records wait until the method over is called, because the session may run
+// again.
 func (o *once) Append(_ context.Context, records []council.BiasMetricRecord) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -519,8 +520,8 @@ func (o *once) Append(_ context.Context, records []council.BiasMetricRecord) err
 	return nil
 }
 
-// over is called when the question of a session is over. It appends the records of the session's last run, unless the
-// store holds the session already.
+// over appends the records of the last run of a session, unless the store holds the session already. It is called when
+// the question of the session is over.
 func (o *once) over(ctx context.Context, session string) error {
 	o.mu.Lock()
 	records := o.waiting[session]

@@ -98,7 +98,7 @@ func checkTable(c daemon.Checked) string {
 	return b.String()
 }
 
-// prefixed is title + text, or "" if text is empty.
+// prefixed returns the title followed by the text, or "" if the text is empty.
 func prefixed(title, text string) string {
 	if text == "" {
 		return ""
@@ -106,7 +106,7 @@ func prefixed(title, text string) string {
 	return title + text
 }
 
-// cell returns a foreign text as one line without control characters. It cuts a long text.
+// cell returns a text from outside councild as one line without control characters. It cuts a long text.
 func cell(text string) string {
 	const most = 300
 	return clip(strings.Join(strings.Fields(visible(text)), " "), most)

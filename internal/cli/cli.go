@@ -116,7 +116,8 @@ type usageError struct{ error }
 // interruptedError is the error of a command that a signal ended.
 type interruptedError struct{ error }
 
-// findingError says that a command found what --fail-on names, or that an estimate does not fit a limit.
+// findingError says that a command found what --fail-on names, or that a cost limit would refuse the question of an
+// estimate.
 type findingError struct{ error }
 
 // stoppedError says why a run of batch or compare ended early.

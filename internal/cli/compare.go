@@ -243,7 +243,7 @@ type seatsCmd struct {
 	Format string `help:"${enum}." enum:"text,json,csv,html" default:"text"`
 }
 
-// Run prints what the errors of a council's seats have in common.
+// Run prints the report on shared errors of the seats of a council.
 func (c seatsCmd) Run(std IO) error {
 	rows, members, graded, err := trial.SeatsOfRows(c.Input)
 	if err == nil && !graded {

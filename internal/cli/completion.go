@@ -39,7 +39,7 @@ type place struct {
 // word is a command or a flag, with its help.
 type word struct{ text, help string }
 
-// places returns one place for a node and one for each node below it, the node first.
+// places returns a place for a node and a place for each node below it. The place of the node comes first.
 func places(node *kong.Node, path string) []place {
 	here := place{path: path}
 	below := make([]place, 0, len(node.Children))

@@ -104,7 +104,7 @@ func (c disagreeCmd) isSession() bool {
 	return errors.Is(err, os.ErrNotExist)
 }
 
-// at is the compare function that asks a daemon.
+// at returns a compare function that asks a daemon.
 func at(d *client.Client) compare {
 	return func(ctx context.Context, r council.DisagreementRequest) (report council.DisagreementReport, err error) {
 		return report, d.Post(ctx, "/v1/disagreement", r, &report)
@@ -198,7 +198,7 @@ func disagreementEngine(ctx context.Context, cfg config.Config, std IO) (*daemon
 	})
 }
 
-// lines is called for an input with a request on each line. It compares the answers on each line.
+// lines reads an input with one request on each line, and compares the answers of each request.
 func (c disagreeCmd) lines(
 	ctx context.Context, std IO, cfg config.Config, change func(*council.DisagreementRequest),
 ) error {
@@ -226,8 +226,8 @@ func (c disagreeCmd) lines(
 	return all(comparer.Disagreement)
 }
 
-// eachRequest calls do for each line of a file that is not blank, with the request on that line. The file "-" is the
-// standard input. The error names the line.
+// eachRequest reads a file with one request on each line, and calls its last argument with each request. It skips blank
+// lines. The file "-" is the standard input. The error names the line.
 func (disagreeCmd) eachRequest(file string, std IO, do func(council.DisagreementRequest) error) error {
 	in := std.Stdin
 	if file != "-" {

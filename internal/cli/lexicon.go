@@ -19,7 +19,8 @@ type lexiconFile struct {
 	File string `arg:"" optional:"" help:"Lexicon; default LLM_COUNCIL_LEXICON, and where that is not set the built-in one."`
 }
 
-// read returns the lexicon in the argument, or the lexicon of the settings if the argument is missing.
+// read returns the lexicon in the file that the argument names. Without the argument, it returns the lexicon of the
+// settings.
 func (c lexiconFile) read() (disagreement.Lexicon, error) {
 	cfg, err := config.Load() // does not check the lexicon of the settings
 	if err != nil {

@@ -104,8 +104,8 @@ func (mcpCmd) inProcess(ctx context.Context, std IO, cfg config.Config) (err err
 	return serveMCP(ctx, std, cfg, own, nil)
 }
 
-// serveMCP serves one client. Its tools ask the daemon that the options o name. explain turns the errors of that daemon
-// into errors for the user, and may be nil.
+// serveMCP serves one client. Its tools ask the daemon that the client options name. The argument explain turns the
+// errors of that daemon into errors for the user, and may be nil.
 func serveMCP(ctx context.Context, std IO, cfg config.Config, o client.Options, explain func(error) error) error {
 	s, err := mcpserver.New(mcpserver.Options{
 		Daemon:   o,

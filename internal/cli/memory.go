@@ -10,8 +10,8 @@ import (
 )
 
 // limitMemory keeps the process within the memory of its container. It sets Go's memory limit to nine tenths of the
-// container's limit, unless GOMEMLIMIT sets it. If there is a limit, it also sets GOGC to 400, unless GOGC is set. The
-// garbage collector then takes less processor time, and works harder only close to the limit.
+// container's limit, unless GOMEMLIMIT gives another limit. If there is a limit, it also sets GOGC to 400, unless GOGC
+// is set, because the garbage collector then takes less processor time, and works harder only close to the limit.
 func limitMemory(log *slog.Logger) {
 	limit, err := memlimit.Set()
 	if err != nil {

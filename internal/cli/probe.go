@@ -49,7 +49,7 @@ type probed struct {
 	Reviewers []bias.SelfConsistency `json:"reviewers"`
 }
 
-// Run has reviewers read the same answers several times, and prints how far they agree with themselves.
+// Run has reviewers read the same answers several times, and prints how well each reviewer agrees with itself.
 func (c runProbeCmd) Run(ctx context.Context, std IO) error {
 	cfg, err := loadConfig()
 	if err != nil {
@@ -122,8 +122,8 @@ func (c runProbeCmd) check(cfg config.Config) error {
 	return nil
 }
 
-// questionSecret returns a function that returns the secret of question keys for records in the file out. If the
-// settings keep records, it is the secret of those records, so that equal questions have equal keys in all files.
+// questionSecret returns a function that returns the secret of question keys for records in a file. If the settings
+// keep records, it is the secret of the records of the settings, so that equal questions have equal keys in all files.
 // Simulated records use a fixed secret.
 func questionSecret(ctx context.Context, std IO, cfg config.Config, out string, simulated bool) func() string {
 	if simulated {

@@ -122,8 +122,7 @@ func (p *progress) draw(data any) {
 	}
 }
 
-// voided is called for a restart. It returns why the text of the final answer so far is void, and who writes the answer
-// again.
+// voided returns, for a restart, why the text of the final answer so far is void, and who writes the answer again.
 func voided(r council.Restart) (why, writer string) {
 	if r.Reason == council.FailInterrupted {
 		return "the text of the answer was interrupted, and is void", "the chairman"
@@ -134,7 +133,7 @@ func voided(r council.Restart) (why, writer string) {
 	return fmt.Sprintf("%s failed: %s; what it wrote is void", r.Model, r.Reason), "another model"
 }
 
-// tell shows a line to the user: on the screen if there is one, and else on stderr.
+// tell shows a line to the user. It uses the screen if there is one, and stderr otherwise.
 func (p *progress) tell(stderr io.Writer, line string) {
 	if p.screen != nil {
 		p.screen.note(line)
@@ -188,8 +187,8 @@ type seat struct {
 	failed      bool
 }
 
-// screen draws the seats of a stage on a terminal, one line each. It redraws them in the same place while they
-// work.
+// screen draws the seats of a stage on a terminal, one line each. While models work, it redraws their lines in the same
+// place.
 type screen struct {
 	out    *os.File
 	colour bool
@@ -230,7 +229,8 @@ func (s *screen) close() {
 	s.begin("")
 }
 
-// begin draws new seats. It leaves the lines of finished seats on the terminal, and removes those of the others.
+// begin draws new seats. It leaves the lines of finished seats on the terminal, and removes the lines of the other
+// seats.
 func (s *screen) begin(does string, models ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -282,7 +282,7 @@ func (s *screen) note(line string) {
 
 // drawLocked overwrites the seats of the last frame. It first writes the text in the argument stays, which later frames
 // do not overwrite, and then the seats. Every line is narrower than the terminal, and there are fewer lines than the
-// terminal has rows. Otherwise the next frame could not find the lines again.
+// terminal has rows, because otherwise the next frame could not find the lines again.
 func (s *screen) drawLocked(stays string) {
 	if stays == "" && s.drawn == 0 && len(s.seats) == 0 {
 		return

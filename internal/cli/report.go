@@ -74,9 +74,9 @@ func (f recordFile) query() bias.Query {
 	}
 }
 
-// recordFiles returns the record stores that the inputs name, each once. An input is a path or a pattern. From the
-// matches of a pattern it leaves out lock files and temporary files, and it replaces segments, the closed parts of a
-// store, by their store.
+// recordFiles returns the record stores that the inputs name, each store once. An input is a path or a pattern.
+// recordFiles leaves out lock files and temporary files that match a pattern. A match that is a segment (a closed part
+// of a store) stands for its store.
 func recordFiles(inputs []string) ([]string, error) {
 	var paths []string
 	for _, input := range inputs {
@@ -125,7 +125,7 @@ func writeIndented(w io.Writer, v any) error {
 	return encoder.Encode(v)
 }
 
-// writeAs writes a document in a format: json, csv, html or text. The functions make the last three.
+// writeAs writes a document in a format: json, csv, html or text. The last three arguments make csv, html and text.
 func writeAs[T any](w io.Writer, format string, document T, csv, html, text func(T) []byte) (err error) {
 	switch format {
 	case "json":
@@ -229,7 +229,8 @@ func (c *biasReportCmd) kinds() ([]bias.Kind, error) {
 	return kinds, nil
 }
 
-// evidenceFiles returns the paths of the evidence files to read. Without flags it is the file of the settings.
+// evidenceFiles returns the paths of the evidence files to read. Without --evidence and --input, it returns the file of
+// the settings, if there is one.
 func (c *biasReportCmd) evidenceFiles(cfg config.Config) ([]string, error) {
 	for _, path := range c.Evidence {
 		if err := store.Find(path); err != nil {

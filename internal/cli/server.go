@@ -25,7 +25,8 @@ type server struct {
 	Server string `placeholder:"URL" help:"The daemon's URL, asked with the first of LLM_COUNCIL_API_TOKENS; default: LLM_COUNCIL_ADDR."`
 }
 
-// ask calls do with a client of the daemon, within sessionsTimeout.
+// ask makes a client for the daemon, and calls its last argument with this client and a context that ends after
+// sessionsTimeout.
 func (s server) ask(ctx context.Context, do func(context.Context, *client.Client) error) error {
 	cfg, err := loadConfig()
 	if err != nil {
@@ -36,8 +37,8 @@ func (s server) ask(ctx context.Context, do func(context.Context, *client.Client
 	return asking(ctx, cfg, s.Server, func(d *client.Client) error { return do(bounded, d) })
 }
 
-// asking calls do with a client of the daemon at an address, or of the daemon in the settings if the address is "".
-// If no daemon answers or the daemon refuses, the error says what to type.
+// asking makes a client for the daemon at an address, or for the daemon in the settings if the address is "". It calls
+// its last argument with this client. If no daemon answers or the daemon refuses, the error says what to type.
 func asking(ctx context.Context, cfg config.Config, address string, do func(*client.Client) error) error {
 	o, err := daemonAt(cfg, address)
 	if err != nil {

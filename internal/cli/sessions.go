@@ -62,7 +62,7 @@ func (c listSessionsCmd) Run(ctx context.Context, std IO) error {
 	})
 }
 
-// table returns the sessions as a table. It cuts lines to the given columns, unless that is 0.
+// table returns the sessions as a table. It cuts lines to the given number of columns, unless that number is 0.
 func table(sessions []council.Summary, columns int) string {
 	var b strings.Builder // its writes never fail
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)

@@ -123,7 +123,8 @@ func instantCouncil() []simllm.Model {
 	return models
 }
 
-// turn returns element i of a list that starts again after its end. It returns "" if the list is empty.
+// turn returns element i of a list. After its last element, the list starts again. If the list is empty, turn returns
+// "".
 func turn(list []string, i int) string {
 	if len(list) == 0 {
 		return ""

@@ -131,7 +131,8 @@ func (c exportCmd) Run(ctx context.Context, std IO) error {
 	return c.exportTo(ctx, path, f, std.Stderr)
 }
 
-// exportTo exports into a file and closes the file. Some file systems report a failed write only on close.
+// exportTo exports into a file and closes the file. It also returns the error of closing, because some file systems
+// report a failed write only then.
 func (c exportCmd) exportTo(ctx context.Context, path string, out io.WriteCloser, stderr io.Writer) error {
 	if err := errors.Join(c.export(ctx, path, out, stderr), out.Close()); err != nil {
 		return fmt.Errorf("%s is not whole: %w", c.Out, err)
@@ -240,8 +241,8 @@ func header() []string {
 }
 
 // row returns a record as a row of a table, with the columns of council.RecordColumns. A null or missing field is an
-// empty cell. The position is the number in the line, even for an old schema. Texts are quoted, so that no spreadsheet
-// reads a text as a formula.
+// empty cell. The cell of the position has the number as it stands in the line, even if the line has an old schema.
+// Texts are quoted, so that no spreadsheet reads a text as a formula.
 func row(l store.Line) ([]string, error) {
 	record, err := json.Marshal(l.BiasMetricRecord)
 	if err != nil {
