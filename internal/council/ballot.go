@@ -13,7 +13,7 @@ type Shown struct {
 	Member string // the id of the member that wrote it
 }
 
-// Seat is the member behind a label, and the position at which its answer was shown.
+// Seat names the member whose answer has a label, and the position at which that answer was shown.
 type Seat struct {
 	Model        string `json:"model"`
 	DisplayIndex int    `json:"display_index"` // 0 is the first
@@ -162,12 +162,13 @@ type Agreement struct {
 	Sentence string         `json:"sentence"`
 	// P is the probability that random ballots agree at least as much as these. It is null if Level is unknown.
 	P *float64 `json:"p"`
-	// KendallW is 0 to 1, and 1 if all ballots agree. Random ballots also give more than 0: if reviewers do not see
-	// their own answers, the mean is 0.40 for four members and 0.28 for five. KendallW is null if fewer than two
-	// ballots compare some pair of answers. This is always the case if three members review each other.
+	// KendallW measures how far the ballots agree, from 0 to 1. It is 1 if all ballots agree. Random ballots also give
+	// more than 0. If reviewers do not see their own answers, the mean over random ballots is 0.40 for four members and
+	// 0.28 for five. KendallW is null if fewer than two ballots compare some pair of answers. This is always the case
+	// if three members review each other.
 	KendallW *float64 `json:"kendall_w"`
 	Ballots  int      `json:"ballots"` // how many ballots count
-	// CondorcetWinner beats each other answer: more ballots rank it above that answer than below. It is null if there is
+	// CondorcetWinner is the answer that more ballots rank above than below each other answer. It is null if there is
 	// no such answer.
 	CondorcetWinner *string `json:"condorcet_winner"`
 	// Copeland has, by model, the number of other models that the model beats. A draw counts one half.
@@ -177,11 +178,11 @@ type Agreement struct {
 	Pairwise map[string]map[string]int `json:"pairwise"`
 	// WinnerSupport is the share of resamples of the ballots that each model wins.
 	WinnerSupport []Support `json:"winner_support"`
-	// LeaveOneOut says, for each ballot, which models win without it.
+	// LeaveOneOut says, for each ballot, which models win without that ballot.
 	LeaveOneOut []Omission `json:"leave_one_out"`
 }
 
-// Support says how firmly a model wins.
+// Support is the share of resamples of the ballots that a model wins. It says how certain the win is.
 type Support struct {
 	Model   string  `json:"model"`
 	Support float64 `json:"support"` // 0 to 1

@@ -6,19 +6,19 @@
 // [Ballot]. The ballots are counted to [Standing]s. In stage 3, a chairman writes the [Synthesis]. One run of all
 // stages is a [Session]. The scores of the reviews are kept as [BiasMetricRecord]s.
 //
-// Most structs of this package are JSON of the HTTP interface. A field that may be missing is a pointer. Its JSON is
-// then null and never zero.
+// Most structs of this package are JSON of the HTTP interface. A field that may be missing is a pointer. If the field
+// is missing, its JSON is null and never zero.
 //
 // # Decisions
 //
-// Lists of sessions show a preview of the question, 200 characters on one line. Session.Query is the same preview. The
-// whole question may have 256 KiB, and the caller has it already.
+// Lists of sessions show a preview of the question, 200 characters on one line. Session.Query is the same preview,
+// because the whole question may have 256 KiB and the caller has it already.
 //
-// Providers report usage figures that can be impossible. Only [Usage.Believable] decides which of them count. A figure
+// Providers report usage figures that can be impossible. Only [Usage.Believable] decides which figures count. A figure
 // that does not count is unknown. A sum adds the known figures, and its partial field says that some are unknown.
 //
-// Messages name a setting by its environment variable, but inner packages do not know these variables. They use a
-// [Setting], and package config gives them the names.
+// Messages name a setting by its environment variable. Inner packages do not know these variables. They use a
+// [Setting], and package config supplies the name of its variable.
 package council
 
 import (
@@ -45,13 +45,13 @@ const StageShadow Stage = "shadow"
 // ShadowSuffix is appended to the id of a session to name the account of its StageShadow calls.
 const ShadowSuffix = "-shadow"
 
-// SeatChairman is the Seat of all calls of stage 3. The chairman and the members that write in its place take the seat
-// one after the other.
+// SeatChairman is the Seat of all calls of stage 3. If the chairman fails, the members that write in its place have the
+// same Seat.
 const SeatChairman = "chairman"
 
 // Call is one request for a completion, or for embeddings.
 type Call struct {
-	// Session is the id of the session that pays for the call. It is "" if no session does.
+	// Session is the id of the session that pays for the call. It is "" if no session pays.
 	Session string
 	Stage   Stage
 	// Seat is the id of the member, SeatChairman in stage 3, or, for a call of a [Side], one of SidePlan.Seats.
@@ -59,9 +59,9 @@ type Call struct {
 	Model    string   // as in Member.Model
 	Profile  *Profile // as in Member.Profile
 	Messages []Message
-	// Texts, if set, asks for embeddings of these texts: POST /embeddings in place of /chat/completions. The fields for
-	// completions then have no effect. Completion.Text is then a JSON matrix that says how alike the texts are. Row i,
-	// column j has the cosine of the embeddings of text i and text j, rounded to four places.
+	// Texts, if set, makes the call a request for embeddings of these texts (POST /embeddings). The fields for
+	// completions then have no effect, and Completion.Text is a JSON matrix of similarities. Row i, column j of the
+	// matrix is the cosine of the embeddings of text i and text j, rounded to four places.
 	Texts []string
 	Sampling
 	// Format asks for a reply of this form, if the provider supports that. The prompt must ask for the form too. Nil
@@ -75,16 +75,16 @@ type Call struct {
 	// the beginning of a reply that failed. The goroutine that called Complete calls OnDelta, one call at a time and
 	// never after Complete has returned. While OnDelta runs, the reply is not read.
 	OnDelta func(text string)
-	// DeltaPause is the least time between two calls of OnDelta, if it is longer than the pause of the Completer. If
-	// DeltaPause is set, the Completer may notice the end of a reply up to 100 ms late.
+	// DeltaPause is the shortest time between two calls of OnDelta. It has an effect only if it is longer than the
+	// Completer's own pause. If DeltaPause is set, the Completer may notice the end of a reply up to 100 ms late.
 	DeltaPause time.Duration
-	// OnRestart, if set, is called before a retry if OnDelta was called before. The pieces so far are then void. The
-	// argument reason says why that reply failed. OnRestart is called by the same goroutine as OnDelta. Without OnRestart,
-	// a reply that fails in the middle ends the call.
+	// OnRestart, if set, is called before a retry if OnDelta has already got pieces of the reply. These pieces are
+	// void. The argument reason says why the reply failed. OnRestart is called by the same goroutine as OnDelta.
+	// Without OnRestart, a reply that fails in the middle ends the call.
 	OnRestart func(reason FailureCode)
-	// OnVoid, if set, is called if all pieces so far turn out to be thinking whose beginning was not marked. The pieces
-	// are then void, and the whole text follows. OnVoid is called by the same goroutine as OnDelta. Without OnVoid, such
-	// thinking stays a part of Completion.Text.
+	// OnVoid, if set, is called if all pieces so far turn out to be thinking, because the beginning of the thinking was
+	// not marked. These pieces are void, and the whole text follows. OnVoid is called by the same goroutine as OnDelta.
+	// Without OnVoid, such thinking stays a part of Completion.Text.
 	OnVoid func()
 }
 
@@ -102,15 +102,15 @@ type Receipt interface {
 	Finish(ctx context.Context, c Consumed) (costUSD *float64)
 }
 
-// Consumed says what an attempt consumed, as far as it is known.
+// Consumed says what is known about the consumption of one attempt.
 type Consumed struct {
 	Free  bool  // set if the provider was not reached, or refused the request with HTTP 4xx
 	Usage Usage // the usage that the provider reported
 	Kinds TokenKinds
 }
 
-// TokenKinds are the tokens of a request that have prices of their own. A number is 0 if the provider does not report
-// it. The tokens of the cache are among the input tokens, and those of reasoning are among the output tokens.
+// TokenKinds counts the tokens of a request that can have prices of their own. A number is 0 if the provider does not
+// report it. Cache tokens also count as input tokens, and reasoning tokens also count as output tokens.
 type TokenKinds struct{ CachedInput, CacheWrite, Reasoning int64 }
 
 // Sampling are the sampling options of a Call. An option that is nil is not sent, and the provider uses its own
@@ -151,7 +151,7 @@ func (c Completion) Finish() *string {
 	return &c.FinishReason
 }
 
-// MaxReasoning is how many bytes of a model's thinking are kept, from its beginning.
+// MaxReasoning is how many bytes of a model's thinking are kept. Longer thinking is cut at its end.
 const MaxReasoning = 64 << 10
 
 // Thought returns the thinking of the model, or nil if there is none.

@@ -129,7 +129,8 @@ type JudgedQuote struct {
 	Quote string `json:"quote"`
 }
 
-// Calibration says how often a backend flags the operator's own sessions in which nothing should be flagged.
+// Calibration says how often a backend flags a session wrongly. It was measured on the operator's own sessions in which
+// nothing should be flagged.
 type Calibration struct {
 	Model string `json:"model"`
 	// Prompt is the version of the judge's prompt, or of the rule of BackendEmbedding.

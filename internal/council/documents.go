@@ -46,7 +46,8 @@ type OpenAIError struct {
 	Code    Code    `json:"code"`
 }
 
-// Cause returns the Error that the document describes. Its Cause and RetryAfter are not in the document.
+// Cause returns the Error that the document describes. It leaves out Cause and RetryAfter, because the document does
+// not have them.
 func (p Problem) Cause() *Error {
 	return &Error{Code: p.Code, Detail: p.Detail, Fields: p.Errors, SessionID: p.SessionID, Paid: p.PaidCalls}
 }

@@ -113,8 +113,8 @@ const (
 	FailInternal        FailureCode = "internal"         // a defect of councild
 )
 
-// ErrCut is the cause with which a stage ends the context of calls that it no longer waits for. A Completer then
-// reports FailCut.
+// ErrCut is the cause that a stage gives when it cancels calls that it no longer waits for. A Completer then reports
+// FailCut.
 var ErrCut = errors.New("the stage went on without this call")
 
 // Failure says why a seat did not deliver. Message may hold the provider's words. It has at most 1 KiB and never holds

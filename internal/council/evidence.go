@@ -40,8 +40,8 @@ type ShadowRecord struct {
 	SessionID     string    `json:"session_id"`
 	Timestamp     time.Time `json:"timestamp"` // start of the session, UTC
 	Rate          float64   `json:"rate"`      // the share of sessions drawn for a comparison, 0 to 1
-	// Wanted is Metadata.LabelWanted: people are asked about the session. Reviewers then compare its texts even if the
-	// session was not drawn for a comparison. The record may then have no reviews.
+	// Wanted says that people are asked about the session, as Metadata.LabelWanted does. Reviewers then compare the two
+	// texts even if the session was not drawn for a comparison. The record may then have no reviews.
 	Wanted        bool          `json:"label_wanted"`
 	CouncilConfig string        `json:"council_config_version"`
 	Prompt        string        `json:"prompt_version"`
@@ -78,7 +78,7 @@ type Feedback struct {
 	// Over names all texts that the person saw, by member id or "synthesis".
 	Over   []string `json:"over,omitempty"`
 	Rating *int     `json:"rating,omitempty"` // of the final answer, 1 to 5
-	// By tells persons who share a token apart. If it is "", the token's name takes its place.
+	// By distinguishes persons who share a token. If it is "", the token's name takes its place.
 	By string `json:"by,omitempty"`
 }
 

@@ -34,8 +34,8 @@ type Profile struct {
 	Body map[string]json.RawMessage `json:"body,omitempty"`
 }
 
-// Sampling returns the sampling options of the seat's calls. These are the options of all seats, but with the limit of
-// output tokens from the seat's profile, if it has one.
+// Sampling returns the sampling options of the seat's calls. The argument all has the options of all seats. A limit of
+// output tokens in the seat's profile replaces the limit in all.
 func (m Member) Sampling(all Sampling) Sampling {
 	if m.Profile != nil && m.Profile.MaxOutputTokens > 0 {
 		all.MaxOutputTokens = &m.Profile.MaxOutputTokens
@@ -43,7 +43,7 @@ func (m Member) Sampling(all Sampling) Sampling {
 	return all
 }
 
-// ModelOf removes "#" and a number from the end of a member id. They mark a further seat of the same model.
+// ModelOf removes "#" and a number from the end of a member id. Such an ending marks a further seat of the same model.
 func ModelOf(member string) string {
 	model := strings.TrimRight(member, "0123456789")
 	if before, further := strings.CutSuffix(model, "#"); further && model != member {

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// NoteFor returns the Note of a session at its end. It returns "" if a reader need not know what is missing. The note
-// begins with "Degraded" if the answer is not a synthesis of ranked answers. Failed seats alone do not make a note
-// begin with "Degraded" if other seats of their stage succeeded, because the answer is then the synthesis of a smaller
-// council.
+// NoteFor returns the Note of a session at its end. It returns "" if the session is not degraded, if it has fewer than
+// two members, or if nothing is missing that a reader must know about. The note begins with "Degraded" if the final
+// answer is the answer of one member alone, or if the answers were not ranked. Failed members and reviewers alone do
+// not make a note begin with "Degraded", because the answer is then the synthesis of a smaller council.
 func NoteFor(s *Session) string {
 	if s.Status != StatusDegraded || len(s.Stage1) < 2 {
 		return ""

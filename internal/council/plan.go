@@ -71,7 +71,7 @@ type Lineup struct {
 	Chosen bool `json:"chosen,omitempty"`
 }
 
-// Measured says how the session also measures the quality of the council.
+// Measured says whether reviewers or people compare the answers of the session, to measure the quality of the council.
 type Measured struct {
 	// Shadow says that reviewers compare the synthesis with the top-ranked answer after the session.
 	Shadow bool `json:"shadow,omitempty"`
@@ -117,7 +117,7 @@ type StagePlan struct {
 	Seats []Member `json:"seats"`
 	// Given has the answers of KindGiven, by the id of their author, or the two texts of KindComparison.
 	Given map[string]string `json:"given"`
-	// Reviews are reviews of the given answers that exist already, or nil. No log keeps a plan with Reviews.
+	// Reviews holds earlier reviews of the given answers, or nil. No log keeps a plan with Reviews.
 	Reviews *GivenReviews `json:"-"`
 	// TimeEnd is the share of the time budget, 0 to 1, that is over when the stage has to end. MoneyEnd is the share of
 	// the cost and token limits, 0 to 1, that may be spent by then. The next stages may use the time and money that a
@@ -127,7 +127,7 @@ type StagePlan struct {
 	Prompt   string  `json:"prompt"` // the version of the prompt, "" if the conversation is the prompt
 }
 
-// GivenReviews are reviews that exist already, with their standings.
+// GivenReviews are earlier reviews, with the standings from these reviews.
 type GivenReviews struct {
 	Reviews   []Review
 	Standings []Standing
@@ -270,7 +270,7 @@ func (p Plan) Council() string {
 	return strings.Join(names, ",") + ";" + chairman
 }
 
-// ModelOf returns the model of the seat with an id.
+// ModelOf returns the model of the seat whose id is the argument member.
 func (p Plan) ModelOf(member string) string {
 	for _, m := range slices.Concat(p.Members(), p.Reviewers(), p.Chairmen()) {
 		if m.ID == member {

@@ -33,9 +33,9 @@ func ParseScale(scale string) (low, high float64, ok bool) {
 	return low, high, errLow == nil && errHigh == nil && low < high && !math.IsInf(high-low, 0)
 }
 
-// BiasMetricRecord is the bias record of one reviewer and one candidate in one session
-// (ADR-018). There is one for every candidate on the slate of every reviewer that was
-// asked, even if no ballot came back. It never holds text of a query or an answer.
+// BiasMetricRecord is the bias record of one reviewer and one candidate in one session (ADR-018). There is one record
+// for every candidate on the slate of every reviewer that was asked, even if no ballot came back. It never holds text
+// of a query or an answer.
 type BiasMetricRecord struct {
 	SchemaVersion string        `json:"schema_version"`
 	SessionID     string        `json:"session_id"`
@@ -87,7 +87,7 @@ type BiasMetricRecord struct {
 // RecordColumn is a column in a table of bias records, such as a CSV file.
 type RecordColumn struct {
 	Name   string
-	Object string // the object in the JSON of a record that holds the field, "" for the record itself
+	Object string // the field is in this object of a record's JSON, or in the record itself if ""
 	Field  string // the name of the field in Object
 	Text   bool   // true for text, false for a number or a truth value
 }
@@ -152,8 +152,8 @@ const (
 	BallotCut       BallotStatus = "cut"   // The stage did not wait for the review.
 )
 
-// ParseTime reads a time that a user wrote. It takes RFC 3339 with an offset, or a day, which stands for midnight UTC
-// at its beginning.
+// ParseTime reads a time that a user wrote. It takes RFC 3339 with an offset, or a day. A day stands for the midnight
+// (UTC) at which the day begins.
 func ParseTime(text string) (time.Time, error) {
 	if t, err := time.Parse(time.DateOnly, text); err == nil {
 		return t, nil
@@ -184,7 +184,7 @@ type Fsync string
 
 // The values of Fsync.
 const (
-	FsyncSession  Fsync = "session"  // when they are on disk
-	FsyncInterval Fsync = "interval" // when they are written. They are on disk at most one interval later.
-	FsyncOff      Fsync = "off"      // when they are written. The operating system decides when they are on disk.
+	FsyncSession  Fsync = "session"  // when the records are on disk
+	FsyncInterval Fsync = "interval" // when the records are written. They are on disk at most one interval later.
+	FsyncOff      Fsync = "off"      // when the records are written. The operating system decides when they reach the disk.
 )

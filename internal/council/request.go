@@ -46,7 +46,7 @@ type PartialPolicy string
 const (
 	// Candidates that the ballot leaves out get no points and no vote (ADR-007).
 	PolicyAvailable PartialPolicy = "available"
-	// These candidates share the last places, and the ballot counts as a vote on them.
+	// Candidates that the ballot leaves out share the last places, and the ballot counts as a vote on them.
 	PolicyTiedLast PartialPolicy = "tied_last"
 )
 
@@ -105,7 +105,7 @@ type Request struct {
 	// Tools is the name of the body field that offers tools, such as "tools" or "functions". It is "" if the body
 	// offers none. Requests that require a tool call are refused earlier and do not set it.
 	Tools string `json:"-"`
-	// Side says that a chat program asks for its own use, such as for a title. One member is enough for that.
+	// Side says that a chat program asks for its own use, such as for a title. One member is enough to answer.
 	Side bool `json:"-"`
 	// Warnings are added to those of the session.
 	Warnings []Warning `json:"-"`

@@ -54,8 +54,8 @@ type Spent struct {
 	// ModelVersion is the provider's name for the model in the reply that counts. It is often more exact than the name in
 	// the request, but may be the same. It is nil if no reply counts, or if the reply names no model.
 	ModelVersion *string `json:"model_version"`
-	// LeftOut holds options that are set but that the model does not take, by their names in requests. The requests were
-	// sent without them.
+	// LeftOut holds options that are set but that the model does not take, by their names in requests. The requests
+	// were sent without these options.
 	LeftOut []string `json:"left_out,omitempty"`
 	// PromptCut says that the provider reports far fewer input tokens than the prompt must have. The provider has cut the
 	// prompt without an error.
@@ -190,7 +190,8 @@ type Metadata struct {
 	DemographicJudgement *DemographicJudgement `json:"demographic_judgement"`
 	// DemographicClustering is the finding of BackendEmbedding. It is null if that backend is switched off.
 	DemographicClustering *DemographicClustering `json:"demographic_clustering"`
-	// LabelWanted says that the session was drawn, so that people are asked which answer they prefer.
+	// LabelWanted says that people are asked which answer of the session they prefer. Such sessions are drawn at
+	// random.
 	LabelWanted bool `json:"label_wanted,omitempty"`
 }
 
@@ -218,12 +219,13 @@ type BiasAudit struct {
 	LengthAssociation  *bool    `json:"length_association"`
 	// PositionScoreVariance is the population variance of the mean scores of the positions.
 	PositionScoreVariance *float64 `json:"position_score_variance"`
-	// PositionPValue compares this variance with the variances under other orders that could have been drawn.
+	// PositionPValue is the probability of such a variance by chance. It is computed from the variances under other
+	// orders that could have been drawn.
 	PositionPValue       *float64           `json:"position_p_value"`
 	PositionBiasDetected *bool              `json:"position_bias_detected"`
 	ReviewerMeanScores   map[string]float64 `json:"reviewer_mean_scores"`
-	// ReviewerScoreVariance has, by reviewer, the population standard deviation of the reviewer's scores. It is no
-	// variance: its name comes from the design records.
+	// ReviewerScoreVariance has, by reviewer, the population standard deviation of the reviewer's scores. It is not a
+	// variance. The name comes from the design records.
 	ReviewerScoreVariance map[string]float64 `json:"reviewer_score_variance"`
 	HarshReviewers        []string           `json:"harsh_reviewers"`
 	GenerousReviewers     []string           `json:"generous_reviewers"`
@@ -263,7 +265,8 @@ type AuditSamples struct {
 }
 
 // DemographicDisagreement says on which demographic axes the answers of one session differ in coverage. Answers differ
-// if some use the terms of an axis and others hardly do. A difference may be justified, and proves no bias.
+// if some use the terms of an axis and others hardly use these terms. A difference may be justified, and proves no
+// bias.
 type DemographicDisagreement struct {
 	Flagged bool              `json:"flagged"` // true if an axis is flagged
 	Axes    []DemographicAxis `json:"axes"`    // all axes of the lexicon, by falling score, then by name

@@ -13,17 +13,17 @@ const (
 type SidePlan struct {
 	// Name is the name of the [Side] that does the work. It is the stage of its calls too.
 	Name string `json:"name"`
-	// Version is the version of the side's prompt or rule. A process whose side has another version does not apply its
-	// prompt or rule.
+	// Version is the version of the side's prompt or rule. A process that has another version of the side does not use
+	// that version for this plan.
 	Version string `json:"version,omitempty"`
 	// Member is the model that the side calls. It has the zero value if the side makes no calls.
 	Member Member `json:"member"`
 	// Seats holds one name for each call that the side makes if no call fails.
 	Seats []string `json:"seats"`
 	// EmbedBytes limits the bytes of the texts in a call for embeddings. It is 0 if the side asks for completions. The
-	// prompts are then as long as those of reviewers.
+	// side's prompts are then as long as the prompts of reviewers.
 	EmbedBytes int64 `json:"embed_bytes,omitempty"`
-	// MoneyEnd is the share of the session's limits, 0 to 1, up to which the side may spend.
+	// MoneyEnd is a share of the session's limits, 0 to 1. The side may spend until that share of a limit is spent.
 	MoneyEnd float64 `json:"money_end,omitempty"`
 	// Refused says why the model must not see the answers. There are then no Seats. It is "" if the model may see them.
 	Refused string `json:"refused,omitempty"`

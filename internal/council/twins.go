@@ -32,7 +32,7 @@ func (t Twins) Own(reviewer, author string) bool {
 	return cmp.Or(t[reviewer], reviewer) == cmp.Or(t[author], author)
 }
 
-// Once is the list of the reviewers with only one for each model. Of twins, it keeps the first.
+// Once returns the reviewers, but only the first reviewer of each model.
 func (t Twins) Once(reviewers []Member) []Member {
 	once := make([]Member, 0, len(reviewers))
 	for _, r := range reviewers {
@@ -47,7 +47,8 @@ func (t Twins) Once(reviewers []Member) []Member {
 	return once
 }
 
-// Meet reports whether a reviewer would read the answer of a twin if its slate left out only the reviewer's own answer.
+// Meet reports whether any reviewer would read the answer of its twin, if slates left out only the reviewer's own
+// answer.
 func (t Twins) Meet(authors []string, reviewers []Member) bool {
 	for _, r := range reviewers {
 		for _, author := range authors {

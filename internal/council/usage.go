@@ -6,19 +6,19 @@ import (
 )
 
 // Usage says how much calls consumed. A figure is null if it is unknown for every call that consumed something. Partial
-// says that a figure is unknown for some of the calls. The known sum is then a lower bound.
+// says that a figure is unknown for some of the calls. The sum of the known figures is then a lower bound.
 type Usage struct {
 	InputTokens  *int64 `json:"input_tokens"`
 	OutputTokens *int64 `json:"output_tokens"`
-	// ReasoningTokens are the output tokens that the model used for thinking. The sum has only the calls that report them.
-	// Partial does not cover it, because many providers never report these tokens.
+	// ReasoningTokens are the output tokens that the model used for thinking. The sum includes only calls that report
+	// these tokens. Partial does not cover it, because many providers never report these tokens.
 	ReasoningTokens *int64   `json:"reasoning_tokens"`
 	CostUSD         *float64 `json:"cost_usd"`
 	Partial         bool     `json:"partial"`
 }
 
-// Larger figures for one request are refused as impossible. The largest models read about ten million tokens, and cost
-// about a hundred dollars for a million tokens.
+// These are the largest figures for one request that count as possible. The largest models read about ten million
+// tokens, and cost about a hundred dollars for a million tokens.
 const (
 	maxTokens  = 100_000_000
 	maxCostUSD = 10_000
