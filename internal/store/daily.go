@@ -18,8 +18,8 @@ import (
 )
 
 // Daily keeps lines in one store for each day (UTC), so that the lines of old days can be deleted as whole files. The
-// path of that store has the day before its extension: events.jsonl becomes events-2026-11-20.jsonl. Only one Daily has
-// a path open at a time. A Daily is safe for concurrent use.
+// path of each store is the path of the Daily, with the day before the extension: events.jsonl becomes
+// events-2026-11-20.jsonl. Only one Daily has a path open at a time. A Daily is safe for concurrent use.
 type Daily struct {
 	o    Options
 	lock *disk.Lock

@@ -10,7 +10,7 @@ import (
 	"github.com/councild/councild/internal/disk"
 )
 
-// HeldError says that another Store has the file open.
+// HeldError says that another Store has the data file open.
 type HeldError struct {
 	Path   string // the data file
 	Holder Holder // zero if the lock file does not name the process
@@ -39,8 +39,8 @@ func (e *HeldError) Error() string {
 func acquire(path string) (*disk.Lock, error) {
 	name := path + ".lock"
 	lock, err := disk.TryLock(name)
-	// The kernel holds the lock, and the note in the file only names its holder. So a note that cannot be written
-	// or read is no fault.
+	// A note that cannot be written or read is no fault. The kernel holds the lock, and the note only names the process
+	// that has it.
 	if errors.Is(err, disk.ErrLocked) {
 		var holder Holder
 		note, err := os.ReadFile(name)
@@ -59,7 +59,7 @@ func acquire(path string) (*disk.Lock, error) {
 	return lock, nil
 }
 
-// writeNote writes the note if it can.
+// writeNote writes the note to the lock file. It ignores errors.
 func writeNote(path string, note []byte) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC|disk.NoFollow|disk.NoWait, 0)
 	if err != nil {

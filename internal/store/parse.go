@@ -32,11 +32,11 @@ type wire struct {
 // level is accepted. For a record of a later schema, ParseRecord returns an error. The store counts such a record,
 // copies it unchanged, and deletes it when it is too old (see [Line.Later]).
 //
-// The required fields are session_id, reviewer_id, model_id, timestamp, response_length_chars and, if there is a
-// score, its score_scale. For schemas before 1.2.0 ParseRecord sets the position to nil, because the position in the
-// line is not the one at which this reviewer saw the answer. If own is missing, ParseRecord sets it to whether the
-// reviewer is the candidate. If a provider is missing, ParseRecord uses the part of the model's id before the first
-// slash. Every other missing field is zero. Null counts as missing.
+// The required fields are session_id, reviewer_id, model_id, timestamp, response_length_chars and, if there is a score,
+// its score_scale. For schemas before 1.2.0 ParseRecord sets the position to nil, because the position in the line is
+// not the one at which this reviewer saw the answer. If own is missing, ParseRecord sets it to true if the reviewer is
+// the candidate, and otherwise to false. If a provider is missing, ParseRecord uses the part of the model's id before
+// the first slash. Every other missing field is zero. Null counts as missing.
 //
 // As in encoding/json, unknown fields are ignored, keys match in any case, and the last one of equal keys counts.
 func ParseRecord(line []byte) (council.BiasMetricRecord, error) {

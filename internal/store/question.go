@@ -24,8 +24,8 @@ import (
 type QuestionSecret struct {
 	Secret string    `json:"secret"` // 64 hexadecimal digits
 	Made   time.Time `json:"made"`   // UTC
-	// Anew says that the older records in the same directory have keys from another secret. If a question of those
-	// records is asked again, it is not recognised.
+	// Anew says that the older records in the same directory have keys from another secret. If a question of these
+	// older records is asked again, it is not recognised.
 	Anew bool `json:"anew"`
 }
 

@@ -123,10 +123,10 @@ func PlainLines(ctx context.Context, path string) iter.Seq2[[]byte, error] {
 	}
 }
 
-// LinesAs parses each line of a store that [Store.AppendLines] wrote, and returns the results in order. The text that
-// parse gets has no end of line, and is valid until the next call. A *LineError, which parse may return too, concerns
-// one line or the rest of one file, and reading continues. Any other error is the last element. If there is no file,
-// that error matches fs.ErrNotExist.
+// LinesAs parses each line of a store that [Store.AppendLines] wrote, and returns the results in order. The argument of
+// parse is a line without its end, and is valid until the next call. After a *LineError, which parse may return too,
+// reading continues with the next line or the next file. Any other error is the last element. If there is no file, that
+// error matches fs.ErrNotExist.
 func LinesAs[T any](ctx context.Context, path string, parse func(text []byte) (T, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
@@ -167,8 +167,8 @@ func recordsOf(lines iter.Seq2[Line, error]) iter.Seq2[council.BiasMetricRecord,
 }
 
 // Find returns nil if there is a store at path. A closed segment is enough, because no data file exists between a
-// rotation and the next session. Find opens no file: opening a named pipe would wait for the pipe's writer, and closing
-// it would fail the writer.
+// rotation and the next session. Find opens no file, because opening a named pipe would wait for a writer, and closing
+// the pipe would make the writer fail.
 func Find(path string) error {
 	path = Resolve(path)
 	info, err := os.Stat(path)
@@ -251,8 +251,8 @@ type End struct {
 	Bytes    int64 `json:"bytes"`    // size of the data file in bytes, or 0
 }
 
-// Before reports whether e is before other. If other is an earlier end of the same store, its end has moved back.
-// Method Store.End says when that happens.
+// Before reports whether e is before other. If the end of a store is before an end that it had earlier, the end has
+// moved back. Store.End says when that happens.
 func (e End) Before(other End) bool {
 	return cmp.Or(cmp.Compare(e.Segments, other.Segments), cmp.Compare(e.Bytes, other.Bytes)) < 0
 }
@@ -386,8 +386,8 @@ func (f File) lines(ctx context.Context) iter.Seq2[Line, error] {
 	}
 }
 
-// content returns the text of the whole sessions in the file. torn says that part of a session follows them. If the
-// file is not compressed, content looks only at its first length bytes.
+// content returns the text of the whole sessions in the file. The result torn says that part of a session follows these
+// sessions. If the file is not compressed, content looks only at its first length bytes.
 func (f File) content(ctx context.Context, length int64) (r io.ReadCloser, torn bool, err error) {
 	info, err := f.file.Stat()
 	switch {
@@ -420,9 +420,9 @@ type sizedReaderAt interface {
 	Stat() (fs.FileInfo, error)
 }
 
-// wholeSessions returns the offset behind the last whole session in the first length bytes of the file. torn says
-// that part of a session follows it. If the file becomes shorter meanwhile, because its writer cuts such a part
-// off, wholeSessions looks again.
+// wholeSessions returns the offset at which the last whole session ends, in the first length bytes of the file. The
+// result torn says that part of another session follows. If the file becomes shorter meanwhile, because its writer cuts
+// such a part off, wholeSessions looks again.
 func wholeSessions(ctx context.Context, file sizedReaderAt, length int64) (end int64, torn bool, err error) {
 	for size := int64(math.MaxInt64); ; {
 		info, err := file.Stat()
@@ -459,8 +459,8 @@ func (c compressed) Read(p []byte) (int, error) {
 // order mark at the start and carriage returns at the ends of lines are ignored. The memory that Read needs does
 // not depend on the length of r or of its lines.
 //
-// The caller may keep a record and set its fields. It must not change the values to which the record's pointers
-// lead, because records share them.
+// The caller may keep a record and set its fields. It must not change the values to which the record's pointers lead,
+// because several records share these values.
 func Read(ctx context.Context, r io.Reader) iter.Seq2[council.BiasMetricRecord, error] {
 	return recordsOf(LinesOf(ctx, r))
 }

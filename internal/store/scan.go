@@ -10,10 +10,11 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// scanner parses the lines of one file as ParseRecord does. For lines that this program wrote it is several times
-// faster. Their keys have one order and no space between them, so the scanner finds each value without parsing the
-// line, and decodes only the values that differ from the line before. For a field with few different values, the
-// scanner remembers all of them. If a line has another form, the scanner passes it to ParseRecord.
+// scanner parses the lines of one file as ParseRecord does. For lines that this program wrote, it is several times
+// faster than ParseRecord. The keys of such a line have a fixed order and no space between them. So the scanner finds
+// each value without parsing the line, and decodes only the values that differ from the line before. For a field with
+// few different values, the scanner remembers all of them. If a line has another form, the scanner passes it to
+// ParseRecord.
 type scanner struct {
 	wire wire // the values of the last line
 	ids  council.SeatPair
@@ -22,8 +23,8 @@ type scanner struct {
 	last    int // the layout of the last line
 }
 
-// The index of a layout is a sum of these. A styled line has a similarity, a seated line has the ids of a roster, and
-// an early line lacks the fields that schema 1.4.0 added.
+// The index of a layout is a sum of these numbers. A styled line has a similarity, a seated line has the ids of a
+// roster, and an early line lacks the fields that schema 1.4.0 added.
 const styled, seated, early = 1, 2, 4
 
 // field is a field of a record, in the order in which encoding/json writes them.

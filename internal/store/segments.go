@@ -28,7 +28,8 @@ const (
 )
 
 // window is how far back in the text a compressed file can refer, in bytes. That is about 37 sessions of four members.
-// A record resembles those just before it, and a near reference takes fewer bits than a far one.
+// A larger window would help little, because a record resembles the records just before it, and near references take
+// fewer bits than far references.
 const window = 256 << 10
 
 // maxWindow bounds the memory for decompressing a file, in bytes.
@@ -168,8 +169,9 @@ func (h *housekeeper) segment(number int) segment {
 	return segment{number: number, name: fmt.Sprintf("%s.%0*d", h.o.Path, numberDigits, number)}
 }
 
-// compressSealed compresses the sealed segments. Until a sealed segment is compressed, a crash may bring back the
-// sessions after its good part. The writer must not write these sessions again before that.
+// compressSealed compresses the sealed segments. The writer calls compressSealed before it writes failed sessions
+// again. Otherwise a crash could bring back the same sessions after the good part of a sealed segment, and they would
+// exist twice.
 func (h *housekeeper) compressSealed() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -233,8 +235,9 @@ func (f File) intact(ctx context.Context) bool {
 }
 
 // compressLocked replaces the file of a segment by a compressed one. The new file holds the whole sessions of the old
-// one, or of its good part if the segment is sealed, and their summary. At every moment one of the two files is
-// complete, and readers prefer the compressed one. A compressed file that is damaged stays as it is.
+// file, and their summary. If the segment is sealed, the new file holds only the sessions of its good part. At every
+// moment one of the two files is complete, and readers prefer the compressed one. A compressed file that is damaged
+// stays as it is.
 func (h *housekeeper) compressLocked(ctx context.Context, s segment) error {
 	from, err := disk.OpenRegular(s.file())
 	if err != nil {
@@ -324,10 +327,10 @@ func (h *housekeeper) writeCompressed(ctx context.Context, r io.Reader) (err err
 // expired reports whether a record with this time is too old.
 func (h *housekeeper) expired(at time.Time) bool { return time.Since(at) >= h.o.Retention }
 
-// expireLocked deletes a segment if its newest record is too old, and reports whether it did. It reads the records,
-// because a summary alone must not decide that: the summary does not cover the times of records with a later schema. If
-// the time of such a record cannot be read, the modification time of the file counts, because the record is not newer.
-// A segment without any record stays, because its content is unknown.
+// expireLocked deletes a segment if its newest record is too old, and reports whether it did. It reads the records and
+// not only the summary, because the summary does not cover the times of records with a later schema. If the time of
+// such a record cannot be read, the modification time of the file counts, because the record cannot be newer than the
+// file. A segment without any record stays, because its content is unknown.
 func (h *housekeeper) expireLocked(ctx context.Context, s segment, f File) (bool, error) {
 	info, err := f.file.Stat()
 	if err != nil {

@@ -37,8 +37,8 @@ type Options struct {
 	// RotateBytes is the size at which the data file becomes a closed segment. With 0, the data file never becomes
 	// one.
 	RotateBytes int64
-	// Retention is how old the newest record of a closed segment may be. Older segments are deleted. With 0 none
-	// are deleted.
+	// Retention is how old the newest record of a closed segment may be. Older segments are deleted. With 0, no segment
+	// is deleted.
 	Retention time.Duration
 	Log       *slog.Logger // nothing is logged if nil
 	Disk      disk.Disk    // the operating system's if nil
@@ -124,10 +124,10 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// Resolve follows symbolic links, because two names of one file must lead to one lock and to the same segments. It
-// also follows a link to a file that does not exist, because no data file exists between a rotation and the next
-// session. It stops at a link to a directory that does not exist, at links in a circle, and at a link to something
-// without a name, such as /dev/stdin when that is a pipe.
+// Resolve returns the path to which the symbolic links in path lead, so that two names of one file have one lock and
+// the same segments. It also follows a link to a file that does not exist, because no data file exists between a
+// rotation and the next session. It stops at a link to a directory that does not exist, at links in a circle, and at a
+// link to something without a name, such as /dev/stdin when that is a pipe.
 func Resolve(path string) string {
 	for range maxLinks {
 		if target, err := filepath.EvalSymlinks(path); err == nil {
@@ -183,8 +183,8 @@ func open(o Options) (*Store, Recovery, error) {
 		return nil, Recovery{}, err
 	}
 	var d data
-	// A segment can be closed only in a directory in which files can be created. This check also removes a
-	// temporary file that a crash left.
+	// Check that files can be created in the directory, because the store must create files there to close a segment.
+	// The check also removes a temporary file that a crash left.
 	temporary, err := createTemporary(o)
 	if err == nil {
 		err = errors.Join(temporary.Close(), o.Disk.Remove(o.Path+temporarySuffix))
@@ -283,8 +283,9 @@ func (d *data) cutTail() (err error) {
 	return d.Sync() // A process that was killed may have left lines that are only in the cache.
 }
 
-// afterLastSession returns the offset behind the last whole session in the first size bytes of r, or 0 if there is
-// none. It reads backwards and reads each block once, because an unfinished session may be of any length.
+// afterLastSession returns the offset at which the last whole session ends, in the first size bytes of r. It returns 0
+// if there is no whole session. It reads backwards and reads each block once, because an unfinished session may be of
+// any length.
 func afterLastSession(ctx context.Context, r io.ReaderAt, size int64) (int64, error) {
 	buf := make([]byte, maxLine)
 	for end := size; end > 0; {
@@ -311,8 +312,8 @@ func afterLastSession(ctx context.Context, r io.ReaderAt, size int64) (int64, er
 	return 0, nil
 }
 
-// Append returns nil once the records are kept, as Options.Fsync defines it. After an error none of them counts as
-// kept. It returns the error of ctx only if nothing was written. The end of ctx does not stop a write that has begun.
+// Append returns nil once the records are kept, as Options.Fsync defines it. After an error, no record counts as kept.
+// It returns the error of ctx only if nothing was written. The end of ctx does not stop a write that has begun.
 //
 // Records that could not be written wait in memory, and are written as soon as the disk accepts them again. Append does
 // not wait for that. Append does wait for a disk that hangs, unless 16 MiB of lines already wait for it. In that case
@@ -350,9 +351,9 @@ func (s *Store) AppendTexts(ctx context.Context, texts [][]byte) error {
 // AppendLines is Append for lines that are not records. Each line is a JSON value with a newline at its end. The
 // lines of one call stay together, like the records of a session. A store holds either records or such lines.
 //
-// When AppendLines returns, the lines are queued after those of earlier calls. The function wait returns when they are
-// kept, or when its ctx ends. In the second case the store still writes the lines. A call without lines waits for the
-// lines of earlier calls, and fails while some of them are not written.
+// When AppendLines returns, the lines are queued after those of earlier calls. The function wait returns when these
+// lines are kept, or when its ctx ends. If ctx ends first, the store still writes the lines. After a call without
+// lines, wait waits for the lines of earlier calls, and fails while some of them are not written.
 func (s *Store) AppendLines(lines ...[]byte) (wait func(ctx context.Context) error, err error) {
 	var all []byte
 	for i, line := range lines {
@@ -442,12 +443,12 @@ func (s *Store) commit(ctx context.Context, lines []byte, records int) error {
 	}
 }
 
-// errStuck is the reason for refusing the records of a session at once.
+// errStuck is the error of Append if too many records already wait for a disk that hangs.
 var errStuck = errors.New("the disk has not answered for so long that no more sessions can wait in memory: " +
 	"look at the disk")
 
-// enqueue adds the batch to the queue of the writer. The queue has a limit. A disk that hangs does not fail the
-// write, so without a limit every session would wait in memory.
+// enqueue adds the batch to the queue of the writer. The queue has a limit, because a write to a disk that hangs does
+// not fail. Without the limit, every later session would wait in memory.
 func (s *Store) enqueue(b *batch) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -35,7 +35,7 @@ type SegmentSummary struct {
 	Skipped  []Skip    `json:"skipped"` // one for each reason, in the order of their first lines
 
 	Version int `json:"version"` // summaryVersion
-	// Schema is the newest schema that the program knew which made the summary. It is "" in summaries of earlier
+	// Schema is the newest schema known to the program that made the summary. It is "" in summaries of earlier
 	// releases.
 	Schema string `json:"schema"`
 	Body   int64  `json:"body"` // length of the compressed data before the summary, in bytes
@@ -160,8 +160,8 @@ func readSummary(r io.ReaderAt, size int64) (SegmentSummary, error) {
 	return s, nil
 }
 
-// Summary returns the summary in the file. It returns an error if the file has no summary that can be trusted. That is
-// true of the data file, of a segment that is not compressed or that an earlier release made, and of a segment whose
+// Summary returns the summary in the file. It returns an error if the file has no summary that can be trusted. These
+// files have none: the data file, a segment that is not compressed or that an earlier release made, and a segment whose
 // summary is damaged, has another version, or comes from a program that knew other schemas.
 func (f File) Summary() (SegmentSummary, error) {
 	if !f.compressed() {
@@ -174,9 +174,9 @@ func (f File) Summary() (SegmentSummary, error) {
 	return readSummary(f.file, info.Size())
 }
 
-// checkSummary compares the summary in the file with found, the summary of its lines. It returns nil if they agree. It
-// also returns nil if they cannot be compared: the file is damaged, or its summary is missing, has another version, or
-// comes from a program that knew other schemas.
+// checkSummary compares the summary in the file with found, the summary of its lines. It returns nil if the two
+// summaries agree. It also returns nil if they cannot be compared: the file is damaged, or its summary is missing, has
+// another version, or comes from a program that knew other schemas.
 func (f File) checkSummary(found SegmentSummary) error {
 	said, err := f.Summary()
 	if errors.Is(err, errNoSummary) || errors.Is(err, errNewSummary) || errors.Is(err, errOldSummary) ||

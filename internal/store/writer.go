@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// maxWaiting is how many bytes of lines may wait in memory to be written. That is enough for some thousand
+	// maxWaiting is how many bytes of lines may wait in memory to be written. That is enough for several thousand
 	// sessions.
 	maxWaiting = 16 << 20
 
@@ -160,8 +160,8 @@ func (w *writer) idle() time.Duration {
 	return idle
 }
 
-// retry writes the failed batches again. It compresses the sealed files first, so that a crash cannot bring the same
-// batches back from such a file. They would then exist twice. In the last attempt, before the store closes, retry takes
+// retry writes the failed batches again. It compresses the sealed files first. Otherwise a crash could bring the same
+// batches back from such a file, and they would exist twice. In the last attempt, before the store closes, retry takes
 // that risk.
 func (w *writer) retry(last bool) {
 	err := w.ready()
@@ -269,9 +269,9 @@ func (w *writer) sync() bool {
 	return true
 }
 
-// seal gives the file up. The kernel may drop pages that it could not write, and report success the next time, so
-// fsync is not tried again on this file. Batches that were written since the last successful fsync are written
-// again, to another file. seal returns false, as fail does.
+// seal gives the file up. It does not try fsync again on this file, because the kernel may drop pages that it could not
+// write, and report success the next time. Batches that were written since the last successful fsync are written again,
+// to another file. seal returns false, as fail does.
 func (w *writer) seal(batches []*batch, cause error) bool {
 	w.sealed = true
 	if info, err := w.file.Stat(); err == nil {
@@ -279,8 +279,8 @@ func (w *writer) seal(batches []*batch, cause error) bool {
 	}
 	batches = slices.Concat(w.unsynced, batches)
 	w.unsynced = nil
-	// The cut is for readers, because the segment will hold only durable bytes in any case. Without the lock, the
-	// file may belong to another daemon by now.
+	// Cut the file for its readers. The segment will hold only durable bytes in any case. Do not cut without the lock,
+	// because the file may then belong to another daemon.
 	if len(batches) > 0 && w.store.lock.InPlace() == nil && w.file.Truncate(w.durable) == nil {
 		w.size = w.durable
 	}
@@ -366,9 +366,9 @@ func (w *writer) check(size int64) error {
 	return nil
 }
 
-// ends reports whether the file, which has this size, ends in the lines that were written last, and whether a whole
-// session or nothing stands before these lines. Another program may have cut the file just before the write. So if the
-// file ends in these lines, only what stands before them can still count as durable.
+// ends reports whether the file ends in the lines that were written last, and has nothing or a whole session before
+// these lines. The argument size is the size of the file. Another program may have cut the file just before the write.
+// So if the file ends in these lines, only the bytes before them can still count as durable.
 func (w *writer) ends(size int64) bool {
 	end := make([]byte, min(size, int64(len(w.lines))+2))
 	if _, err := w.file.ReadAt(end, size-int64(len(end))); err != nil {
@@ -419,7 +419,7 @@ func (w *writer) ready() error {
 	return nil
 }
 
-// lock takes the lock again if its file was removed, perhaps with the directory.
+// lock takes the lock again if the lock file was removed, perhaps together with its directory.
 func (w *writer) lock() error {
 	if w.store.lock.InPlace() == nil {
 		return nil
@@ -442,9 +442,9 @@ func (w *writer) lock() error {
 	return nil
 }
 
-// leave gives up a file to which another daemon may have written while it had the lock. What that daemon
-// acknowledged must be neither cut nor skipped. Batches that may not be on disk are written again. They may then
-// exist twice, which is better than not at all.
+// leave gives up a file to which another daemon may have written while that daemon had the lock. It neither cuts the
+// file nor makes it a segment, because the file may hold records that the other daemon acknowledged. Batches that may
+// not be on disk are written again. They may then exist twice, which is better than not at all.
 func (w *writer) leave() {
 	_ = w.file.Close()
 	pending := w.unsynced
@@ -454,7 +454,8 @@ func (w *writer) leave() {
 	w.fail(pending, errors.New("another daemon may have written to the record file while its lock was gone"))
 }
 
-// retire makes the file a closed segment and closes it. Its first length bytes are good. An empty file is removed.
+// retire makes the file a closed segment and closes it. The argument length is how many bytes are good, from the
+// beginning of the file. An empty file is removed.
 func (w *writer) retire(length int64) error {
 	var err error
 	if length == 0 {
