@@ -37,8 +37,8 @@ var errLink = errors.New("it is a symbolic link, which is not followed here; rem
 // errIrregular is the reason for not opening a directory or a named pipe.
 var errIrregular = errors.New("it is not a regular file; remove it")
 
-// OpenFile implements Disk. It does not follow a symbolic link. Otherwise a user who can put files into the
-// directory of the store could make the store write to any other file.
+// OpenFile implements Disk. It does not follow a symbolic link, because a user who can put links into the directory of
+// the store could make the store write to any other file.
 func (OS) OpenFile(name string, flag int, perm fs.FileMode) (File, error) {
 	f, err := os.OpenFile(name, flag|NoFollow, perm)
 	if err != nil {

@@ -47,8 +47,8 @@ func TryLockDir(name string) (*Lock, error) {
 	return &Lock{file: file}, nil
 }
 
-// InPlace returns nil if the lock file is still at its path, so that other processes ask for this lock. It returns an
-// error if the lock file was removed or replaced, because another process could lock the new file.
+// InPlace returns nil if the lock file is still at its path. It returns an error if the lock file was removed or
+// replaced, because another process could then lock a new file at the path.
 func (l *Lock) InPlace() error {
 	held, err := l.file.Stat()
 	if err != nil {

@@ -10,6 +10,6 @@ const NoFollow = 0
 // NoWait is the flag for opening a named pipe without waiting. This system has no such flag.
 const NoWait = 0
 
-// Foreign reports whether a file belongs to a user other than the one of this process. This system does not tell, so
-// the answer is false.
+// Foreign reports whether a file belongs to a user other than the one of this process. It returns false, because this
+// system does not say to whom a file belongs.
 func Foreign(fs.FileInfo) bool { return false }
