@@ -33,9 +33,10 @@ import (
 // snapshot, in any window. Otherwise the row keeps its old sums. If the share has other organisations than before, the
 // row is left out instead. New sums are taken in two windows only if the two windows differ for all organisations or
 // for none. So the sums of an organisation in one snapshot are in no other snapshot. The same snapshot has the sums of
-// at least two other organisations, which are in no other snapshot either. Whatever the one organisation had sent, the
-// others could have sent events that balance the difference, and the boards would be the same. The interval over
-// organisations is computed from squares. Only shares of at least squaredOrgs organisations give their squares.
+// at least two other organisations. These sums are in no other snapshot either. If the one organisation had sent other
+// events, the two others could have sent events that balance the difference. The boards would then be the same. The
+// interval over organisations is computed from squares. Only shares of at least squaredOrgs organisations give their
+// squares.
 const (
 	// shareOrgs is how many organisations a share needs: one that reads the boards, and two others.
 	shareOrgs = 3
@@ -106,7 +107,7 @@ func limits(row string) (least, most float64) {
 	}
 }
 
-// sum is how many sessions of an organisation a row has, and the total of their figures.
+// sum is the number of an organisation's sessions that have a row, and the total of their figures in that row.
 type sum struct {
 	sessions int
 	total    float64
@@ -118,7 +119,7 @@ func (s sum) plus(other sum) sum { return sum{s.sessions + other.sessions, s.tot
 func (e Event) rows() map[string]float64 {
 	byModel := map[string]sum{}
 	for _, r := range e.Rankings {
-		if r.Model != council.OtherModel { // Any model can be behind this name.
+		if r.Model != council.OtherModel { // Any model can have this name.
 			byModel[r.Model] = byModel[r.Model].plus(sum{1, r.BordaNormalized})
 		}
 	}
@@ -242,10 +243,10 @@ func (i *Intake) forgetFresh(taken time.Time) {
 	}
 }
 
-// regrouped returns the shares that get a new snapshot. The argument again has the existing shares among them.
-// The argument free has organisations that belong to no share, and regrouped makes new shares of them. If free has too
-// few organisations for a share, they join the first share in again. If that share then has enough organisations for
-// two shares, it is divided.
+// regrouped returns all shares that get a new snapshot. The argument again has the existing shares that get one. The
+// argument free has organisations that belong to no share. These organisations form new shares. If free has too few
+// organisations for a share, they join the first share in again. If that share then has enough organisations for two
+// shares, it is divided.
 func regrouped(again []share, free []string, all sumsByName) []share {
 	if len(again) > 0 && len(free) < shareOrgs {
 		again[0] = share{Organisations: slices.Concat(again[0].Organisations, free)}
@@ -348,9 +349,9 @@ func (all sumsByName) hasSent(names []string, days int, row string) bool {
 	})
 }
 
-// isAlike reports whether a row may be taken in two windows. It may if no organisation has more sessions in the
-// longer window, or if each has at least MinSessions more. Otherwise the difference between the windows would show
-// what a few organisations have sent.
+// isAlike reports whether a row may be taken in two windows. The row may be taken in both if no organisation has more
+// sessions in the longer window, or if each organisation has at least MinSessions more. Otherwise the difference
+// between the windows would show what a few organisations have sent.
 func (all sumsByName) isAlike(names []string, shorter, longer int, row string) bool {
 	none := true
 	enough := true
@@ -369,8 +370,8 @@ func (b *boardState) note(name, row string, at time.Time) {
 	b.Taken[name][row] = at
 }
 
-// without returns a share without some of its rows. It drops a row in a window if at least one of the organisations
-// has too few sessions left there.
+// without returns a share without some of its rows. It drops a row in a window if at least one of the organisations has
+// too few sessions left in that window.
 func (s share) without(all sumsByName) share {
 	kept := map[int]map[string]shareSums{}
 	for _, days := range Windows() {
@@ -470,8 +471,8 @@ func (i *Intake) boardFile() string {
 	return strings.TrimSuffix(i.o.Path, filepath.Ext(i.o.Path)) + "-board.json"
 }
 
-// readBoard reads the state. If the file is damaged, nothing may be published, because new boards together with the
-// old ones could reveal too much.
+// readBoard reads the state. If the file is damaged, readBoard returns an error and nothing may be published, because
+// new boards together with the old ones could reveal too much.
 func (i *Intake) readBoard() error {
 	data, err := os.ReadFile(i.boardFile())
 	if errors.Is(err, fs.ErrNotExist) {

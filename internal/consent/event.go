@@ -23,7 +23,7 @@ import (
 // Schema is the schema version of events.
 const Schema = "1.1.0"
 
-// The constants are the levels of consent (ADR-018) from which on an event is sent.
+// The levels of consent (ADR-018) at which events are sent.
 const (
 	LevelRankings = 2 // rankings, day and category
 	LevelBias     = 3 // also bias_indicators and query_metadata
@@ -211,8 +211,8 @@ const (
 	maxVariance = 20.25
 	// KeptDays is how many days an intake keeps events.
 	KeptDays = 90
-	// maxAgeDays is how many days ago the day of an event may be. An intake forgets an event after KeptDays, so it
-	// must refuse an older event, because it would not recognise a duplicate.
+	// maxAgeDays is how many days ago the day of an event may be. An intake must refuse an older event. It forgets
+	// events after KeptDays, and would not recognise a duplicate.
 	maxAgeDays = KeptDays - 1
 )
 
@@ -240,8 +240,8 @@ func Parse(text []byte, now time.Time) (Event, error) {
 	if err := e.check(now); err != nil {
 		return Event{}, err
 	}
-	// All fields that were sent must have been read. encoding/json accepts fields that occur twice, or in another
-	// case.
+	// Compare the names of the fields in the result and in the text, because encoding/json also accepts fields that
+	// occur twice or in another case.
 	again, err := json.Marshal(e)
 	if err != nil || !slices.Equal(keys(again), keys(text)) {
 		return Event{}, errors.New("a field is missing, is given twice, is null or is in another case: " +

@@ -26,7 +26,7 @@ const (
 	maxModels = 500
 )
 
-// ErrFull says that an organisation has as many events in the intake as it may have.
+// ErrFull says that the intake already has maxKept events of an organisation, or would have more with the new events.
 var ErrFull = fmt.Errorf("this organisation has %d events, which is the limit: events are deleted after %d days",
 	maxKept, KeptDays)
 
@@ -240,8 +240,8 @@ func (i *Intake) accept(
 	if taken.Duplicates == 0 {
 		return written, nil
 	}
-	// A duplicate may not be on disk yet. If AppendLines gets no lines, its result waits for the lines of earlier
-	// calls.
+	// The event that a duplicate repeats may not be on disk yet. AppendLines without lines returns a function that
+	// waits for the lines of earlier calls.
 	earlier, err := i.daily.AppendLines(now)
 	if err != nil {
 		return nil, err
@@ -308,7 +308,7 @@ func (i *Intake) tidy(ctx context.Context) {
 // Healthy returns nil if events can be written, and the cause otherwise.
 func (i *Intake) Healthy() error { return i.daily.Healthy() }
 
-// Close ends the intake. It waits for what runs, and closes the store.
+// Close ends the intake. It waits for the goroutine of the intake, and closes the store.
 func (i *Intake) Close() error {
 	i.stop()
 	i.done.Wait()

@@ -27,8 +27,8 @@ const (
 	outboxDays = 30
 )
 
-// attempts returns the times at which the delivery of an event is tried, counted from when it was added. After the
-// last attempt the outbox gives the event up.
+// attempts returns the times at which the outbox tries to deliver an event, counted from the time at which the event
+// was added. After the last attempt the outbox gives the event up.
 func attempts() []time.Duration {
 	times := []time.Duration{ // first the pauses between the attempts; the loop below adds them up
 		0, 5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour,
@@ -46,7 +46,7 @@ type Sink interface {
 	// Send delivers events. It returns receipts in any order. Events without a receipt have arrived. After an
 	// error, it is not known whether any event has arrived.
 	Send(ctx context.Context, events []json.RawMessage) ([]Receipt, error)
-	// Holds returns which of the ids belong to events that have arrived, if the sink can tell.
+	// Holds returns those of the ids whose events have arrived. A sink that does not know this returns none.
 	Holds(ctx context.Context, ids map[string]bool) ([]string, error)
 	// Close releases the sink. It is not used afterwards.
 	Close() error
@@ -89,7 +89,7 @@ type Outbox struct {
 	mu        sync.Mutex           // guards all fields below
 	waiting   []*delivery          // in the order in which they were added
 	sessions  map[string]time.Time // when the event of a session was added, in the last outboxDays
-	notBefore time.Time            // no delivery begins before this time, after one that failed
+	notBefore time.Time            // after a failed delivery, the next one does not begin before this time
 	failing   error                // why the last delivery failed, or nil
 	gone      bool                 // the sink wants no more events
 	ended     map[string]int       // events of this process that no longer wait, by outcome
@@ -231,7 +231,7 @@ func (b *Outbox) Add(ctx context.Context, session string, e *Event) error {
 	if err == nil {
 		err = wait(ctx)
 	}
-	// The disk may accept the event later, even after an error.
+	// Add the event even after an error, because the disk may accept it later.
 	b.mu.Lock()
 	b.waiting = append(b.waiting, &delivery{id: e.EventID, text: text, added: now, next: now})
 	b.mu.Unlock()
@@ -389,8 +389,8 @@ func (b *Outbox) forgetLocked(deliveries []*delivery) {
 	b.waiting = slices.DeleteFunc(b.waiting, func(l *delivery) bool { return gone[l] })
 }
 
-// write notes the outcome of events. It does not wait for the disk: if the note is lost, the event is sent again, as
-// a duplicate.
+// write notes the outcome of events. It does not wait for the disk, because a lost note is harmless: the event is sent
+// again, as a duplicate.
 func (b *Outbox) write(ctx context.Context, ids []string, outcome string) {
 	if len(ids) == 0 {
 		return
@@ -413,7 +413,7 @@ func (b *Outbox) write(ctx context.Context, ids []string, outcome string) {
 	}
 }
 
-// tidy deletes the lines that are older than outboxDays, and forgets the sessions of that time.
+// tidy deletes the lines that are older than outboxDays, and forgets the sessions whose events were added before that.
 func (b *Outbox) tidy(ctx context.Context) {
 	now := time.Now().UTC()
 	then := now.AddDate(0, 0, -outboxDays)

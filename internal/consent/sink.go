@@ -196,7 +196,8 @@ func (s *FileSink) Send(ctx context.Context, events []json.RawMessage) ([]Receip
 		if err := wait(ctx); err == nil {
 			continue
 		}
-		// The store writes later what the disk does not accept now. So wait, and do not send the event again.
+		// Wait, and do not send the events again, because the store itself later writes the lines that the disk does
+		// not accept now.
 		for s.store.Healthy() != nil {
 			select {
 			case <-time.After(time.Second):
