@@ -57,7 +57,7 @@ func (c *Calls) of(session string) *calls {
 }
 
 // entry is a line of the file. The first line has only the hash of the plan. A line that was written before a request
-// was sent has no Landed. A line for a call without an outcome has none either.
+// was sent has no Landed. A line for a call without an outcome has no Landed either.
 type entry struct {
 	Plan    string `json:"plan,omitempty"`
 	Key     string `json:"key,omitempty"`
@@ -190,7 +190,7 @@ func (c *Calls) Close() error {
 	return errors.Join(err, c.lock.Close())
 }
 
-// Landed is the list of the calls of a session that are in the file so far.
+// Landed returns the calls of a session that have an outcome in the file.
 func (c *Calls) Landed(session string) []council.Landed {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -214,8 +214,8 @@ func (k keeper) Complete(ctx context.Context, call council.Call) (council.Comple
 	seat := string(call.Stage) + "\x00" + call.Seat
 	s.drawn[seat]++
 	number := s.drawn[seat]
-	// The key includes the prompt. If a question is asked again and more of its calls are made than before, the prompts
-	// of later calls change.
+	// The key includes the prompt, because the prompts of later calls change if the question is asked again and more of
+	// its calls are made than before.
 	place, _ := json.Marshal([]any{call.Session + "\x00" + seat, number, call.Model, call.Messages}) // plain data
 	sum := sha256.Sum256(place)
 	key := hex.EncodeToString(sum[:])
@@ -261,8 +261,8 @@ func (k keeper) Complete(ctx context.Context, call council.Call) (council.Comple
 	return completion, err
 }
 
-// isShort reports whether a limit prevented a call in an earlier stage. The question will then be asked once more, and
-// this call would have another prompt.
+// isShort reports whether a cost limit prevented a call in a stage before the given one. Calls of the given stage are
+// then not made, because the question will be asked once more, and their prompts would change.
 func (s *calls) isShort(stage council.Stage) bool {
 	switch s.short {
 	case council.Stage1:

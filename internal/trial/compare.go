@@ -56,7 +56,7 @@ func Arms(names []string, members []council.Member, closed bool) ([]string, erro
 }
 
 // worthPlan returns the design by which the arms of a plan are compared. All arms except the placebo are comparators,
-// because a council that is worth its cost beats every simpler way to answer in the plan.
+// because a council is worth its cost only if it beats every simpler way to answer.
 func (p Plan) worthPlan() worth.Design {
 	w := worth.Design{Treatment: ArmCouncil, Margin: p.Margin, ValueUSD: p.ValueUSD, Seed: uint64(p.Seed)} //nolint:gosec // it is not negative
 	for _, arm := range p.Arms {
@@ -155,7 +155,7 @@ func count(counts map[string]int, name string, yes bool) {
 	}
 }
 
-// Settings returns the names and values of the plan that a report shows, in their order.
+// Settings returns what a report shows of the plan: the name and the value of each setting, in the order of the report.
 func (p Plan) Settings() [][2]string {
 	ids := func(members []council.Member) string {
 		names := make([]string, len(members))
@@ -197,8 +197,8 @@ func (p Plan) Settings() [][2]string {
 	}...)
 }
 
-// Finish writes the graded results of a run that is over, with the plan before them and the end record behind them. It
-// replaces the whole file.
+// Finish writes the results file of a run that is over: first the plan, then the graded results, then the end record.
+// It replaces the whole file.
 func Finish(name string, p Plan, results []Result) error {
 	t := tail{Record: "end", Hash: p.Hash(), Questions: len(results), Usage: council.NoUsage()}
 	for _, r := range results {

@@ -12,8 +12,8 @@ type Copies struct {
 	Example   [2]string // the ids of two near-copies
 }
 
-// leastShared is how many letters besides numbers and names near-copies must share, because short questions are alike
-// by chance. A letter of Han, Kana or Hangul counts three times, because one such letter says more.
+// leastShared is how many letters two near-copies must share outside of numbers and names, because short questions are
+// alike by chance. A letter of Han, Kana or Hangul counts three times, because one such letter says more.
 const leastShared = 20
 
 // FindCopies finds near-copies, in time proportional to the length of the texts. It takes any language. A name is a

@@ -20,17 +20,18 @@ const GradeVersion = "grade-3"
 // The types of graders. The first four read the answer from the last line that begins with "ANSWER:". The word may be
 // in upper or lower case, and in any markup. If there is no such line, a text of one line can be the answer.
 const (
-	// GraderExact takes the same characters.
+	// GraderExact accepts exactly the characters of a reference.
 	GraderExact = "exact"
 	// GraderNormalised ignores case, white space, outer quotes and markup, and a full stop at the end.
 	GraderNormalised = "normalised"
-	// GraderChoice takes one of the options.
+	// GraderChoice accepts the option that is the reference.
 	GraderChoice = "choice"
-	// GraderNumber takes the same value, within a tolerance.
+	// GraderNumber accepts the value of a reference, within a tolerance.
 	GraderNumber = "number"
-	// GraderRegex takes a text that matches the reference, an expression in RE2 syntax.
+	// GraderRegex accepts a text that matches the reference, which is an expression in RE2 syntax.
 	GraderRegex = "regex"
-	// GraderJSON takes the last JSON object or array in the text, or a text that is JSON. It compares numbers by value.
+	// GraderJSON compares the whole text if it is JSON, and otherwise the last JSON object or array in the text. It
+	// compares numbers by value.
 	GraderJSON = "json"
 )
 
@@ -69,7 +70,7 @@ type Grader struct {
 	numbers    []float64        // the right answers of GraderNumber
 	patterns   []*regexp.Regexp // the right answers of GraderRegex
 	options    []string         // the options of the spec in normal form, in the same order
-	// words is the most words of a reference or an option. A longer line without "ANSWER:" is no answer.
+	// words is the largest number of words in a reference or an option. A longer line without "ANSWER:" is no answer.
 	words int
 }
 
@@ -227,8 +228,8 @@ func (g *Grader) add(text string) error {
 // Type returns the type of the grader.
 func (g *Grader) Type() string { return g.spec.Type }
 
-// Instruction returns the text below a question that tells members and the chairman in which form to answer, so that
-// the grader can read the answer. It returns "" for the types that read the whole text.
+// Instruction returns a text that stands below the question. It tells members and the chairman the form of the answer,
+// so that the grader can read the answer. It returns "" for the types that read the whole text.
 func (g *Grader) Instruction() string {
 	const line = `End your answer with a line of its own that begins with "ANSWER:" and holds `
 	switch g.spec.Type {

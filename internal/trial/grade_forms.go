@@ -82,7 +82,7 @@ const escapedDollar = "\uE000"
 // maxWrapped is how many wrappers of LaTeX may be nested.
 const maxWrapped = 8
 
-// unwrapLatex removes the wrapper with which an answer begins, and keeps the text inside and behind it.
+// unwrapLatex removes the wrapper with which an answer begins, and keeps the text inside and after the wrapper.
 func unwrapLatex(answer string) string {
 	for _, pair := range [][2]string{{`\(`, `\)`}, {`\[`, `\]`}, {"$$", "$$"}, {"$", "$"}} {
 		inside, found := strings.CutPrefix(answer, pair[0])
@@ -121,11 +121,11 @@ func isWord(c rune) bool { return unicode.IsLetter(c) || unicode.IsDigit(c) }
 
 var (
 	latexFraction = regexp.MustCompile(`^([+-]?)\\frac\s*\{\s*([+-]?\d+)\s*\}\s*\{\s*(\d+)\s*\}`)
-	// powerOfTen matches a power of ten behind a number.
+	// powerOfTen matches a number that is multiplied by a power of ten.
 	powerOfTen = regexp.MustCompile(`^([+-]?[\d.,]+)\s*[×x·*]\s*10\s*\^\s*\{?\s*([+-]?\d{1,9})\s*\}?`)
 	// groupedDigits matches a number in groups of three digits with spaces or apostrophes between them.
 	groupedDigits = regexp.MustCompile(`^([+-]?[$€£¥]?[+-]?\d{1,3})((?:[ \x{a0}\x{2009}\x{202f}'’]\d{3})+)([^\d].*)?$`)
-	// commaDecimals matches a number with a comma that can only stand before decimals.
+	// commaDecimals matches a number with a comma that can only be a decimal comma.
 	commaDecimals   = regexp.MustCompile(`^([+-]?[$€£¥]?[+-]?(?:\d{1,3}(?:\.\d{3})+|\d+)),(\d+)([^\d.,/^].*|[.]?)$`)
 	digitSeparators = strings.NewReplacer(" ", "", "\u00a0", "", "\u2009", "", "\u202f", "", "'", "", "’", "") //nolint:gochecknoglobals // made once
 )
@@ -149,7 +149,7 @@ func numberForm(answer string) string {
 }
 
 // scaleWords holds the words that multiply the number before them, with their factors. "billion" has its English
-// meaning. scaleBehind refuses "Billion", which may be German, where it means 1e12.
+// meaning. scaleBehind refuses "Billion", because it may be the German word for 1e12.
 var scaleWords = map[string]float64{ //nolint:gochecknoglobals // a table
 	"hundred": 1e2, "hundert": 1e2, "dozen": 12, "dutzend": 12, "k": 1e3,
 	"thousand": 1e3, "thousands": 1e3, "tausend": 1e3, "mille": 1e3, "mil": 1e3,
@@ -164,10 +164,10 @@ var scaleWords = map[string]float64{ //nolint:gochecknoglobals // a table
 	"trillion": 1e12, "trillions": 1e12, "billionen": 1e12, "billones": 1e12, "万亿": 1e12,
 }
 
-// doubtfulWord matches words behind a number that show that the number is not the whole answer.
+// doubtfulWord matches words after a number that show that the number is not the whole answer.
 var doubtfulWord = regexp.MustCompile(`(?i)(?:^|[^\pL])(?:or|oder|ou|или|half|halb|quarter|to|bis)(?:[^\pL]|$)|或|半|[¼-¾⅐-⅞]`)
 
-// attachedScales has the scale words for letters that stand directly behind an amount of money.
+// attachedScales has the scale words for letters that stand directly after an amount of money.
 var attachedScales = map[string]string{"K": "k", "M": "mio", "B": "bn"} //nolint:gochecknoglobals // a table
 
 // unspacedScale returns the factor of the scale word with which a text begins, and where the scale word ends. It is for
@@ -188,7 +188,7 @@ func leadingLetters(text string) string {
 	return text[:len(text)-len(strings.TrimLeftFunc(text, unicode.IsLetter))]
 }
 
-// scaleBehind returns the factor of the scale word behind a number, such as 1e6 for "million", and the text behind that
+// scaleBehind returns the factor of the scale word after a number, such as 1e6 for "million", and the text after that
 // word. The factor is 1 if there is no scale word. The result ok is false if the word may be a factor or a unit. The
 // argument money says whether a currency sign stands before the number.
 func scaleBehind(rest string, money bool) (factor float64, behind string, ok bool) {
@@ -223,8 +223,8 @@ func scaleBehind(rest string, money bool) (factor float64, behind string, ok boo
 // maxScale is the length in bytes of the longest scale word that unspacedScale finds.
 const maxScale = 6
 
-// multiplied is the product of a factor and the number in a text. For a power of ten it changes the text, so that 2.3
-// million is exactly 2300000.
+// multiplied returns the product of a factor and the number in a text. If the factor is a power of ten, it appends an
+// exponent to the text and does not multiply, so that 2.3 million is exactly 2300000.
 func multiplied(digits string, factor float64) (float64, error) {
 	for power, at := 1e12, 12; at > 0; power, at = power/10, at-1 {
 		if factor == power && !strings.ContainsAny(digits, "eE/") {
@@ -239,6 +239,6 @@ var (
 	// optionWord matches words that may stand before an option, such as "the correct option is".
 	optionWord = regexp.MustCompile(`^(?:(?:the )?(?:correct |right |final )?(?:options?|choice|answer|letter|opción|opcion|respuesta|réponse|choix|antwort|auswahl|opção|resposta|` +
 		`вариант|ответ)(?: is| ist| est| es| é)?\s*[:：]?\s+|(?:选项|选择|答案|選択肢|選項|보기)(?:是|は)?\s*[:：]?\s*)`)
-	// becauseWord matches words that may stand directly behind an option.
+	// becauseWord matches words that may stand directly after an option.
 	becauseWord = regexp.MustCompile(`^(?:because|since|as|is|it['’]s|for|weil|denn|da|ist|car|parce|puisque|est|porque|pues|ya|es|é|pois|потому|так)(?:[^\pL]|$)`)
 )

@@ -74,7 +74,7 @@ func answerLine(text string) (answer string, ok bool) {
 	return "", false
 }
 
-// firstBelow returns the first of the lines that is more than the beginning of a formula or of a code fence.
+// firstBelow returns the first of the lines that has more than the beginning of a formula or of a code fence.
 func firstBelow(lines []string) string {
 	for _, line := range lines {
 		if fence := strings.TrimLeft(line, "`~"); len(line)-len(fence) >= 3 || strings.Trim(line, "$[\\") == "" {
@@ -144,7 +144,7 @@ func (g *Grader) option(answer string) (form string, ok bool) {
 	if first == "" {
 		return answer, answer != ""
 	}
-	// If another word follows behind a space, the answer may be a sentence: "A spider has eight legs", "No idea".
+	// If another word follows after a space, the answer may be a sentence: "A spider has eight legs", "No idea".
 	if sentence := strings.TrimLeft(rest, " "); len(sentence) < len(rest) && !strings.Contains(first, " ") {
 		if next, _ := utf8.DecodeRuneInString(sentence); unicode.IsLetter(next) && !becauseWord.MatchString(sentence) {
 			return "", false
@@ -193,7 +193,7 @@ var numeral = regexp.MustCompile(
 	`^([+-]?)[$€£¥]?([+-]?)(\d+/\d+|(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?:[eE][+-]?\d{1,9})?)(.*)$`,
 )
 
-// behindNumber says which text may stand behind a number.
+// behindNumber says which text may follow a number.
 type behindNumber int
 
 const (
@@ -214,7 +214,7 @@ func quotient(digits string, factor float64) (value float64, ok bool) {
 }
 
 // readNumber reads the number with which an answer begins. The argument b says which text may follow the number. It
-// reports false if the answer does not begin with a number, or if the text behind the number may change the value.
+// reports false if the answer does not begin with a number, or if the text after the number may change the value.
 func readNumber(answer string, b behindNumber) (value float64, ok bool) {
 	answer = strings.TrimFunc(strings.Trim(withoutLatex(answer), outerMarks+" \t"), unicode.IsSpace)
 	parts := numeral.FindStringSubmatch(numberForm(answer))

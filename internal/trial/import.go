@@ -91,8 +91,8 @@ type judgementReader interface {
 type QuestionKey func(question string) *string
 
 // Import reads judgements and writes them as JSON lines, which are records or graded rows. A record has a question key
-// if the input names its question. Import calls rejected for every line that it rejects. An error is a *[HeaderError],
-// or an error of ctx, the input or the output.
+// if the input names its question. Import calls the function rejected for every line that it rejects. An error is a
+// *[HeaderError], or an error of ctx, the input or the output.
 func Import(
 	ctx context.Context, from ImportFormat, key QuestionKey, in io.Reader, out io.Writer, rejected func(Rejection),
 ) (s ImportSummary, err error) {
@@ -137,8 +137,8 @@ func Import(
 // maxImportLine is how many bytes a line may have. A line of JudgeBench has two answers and two judgements.
 const maxImportLine = 16 << 20
 
-// readJudgements reads JSON lines. It ignores a byte order mark and empty lines. It calls count with the number and the
-// error of every other line.
+// readJudgements reads JSON lines. It ignores a byte order mark and empty lines. For every other line, it calls the
+// function count with the number and the error of the line.
 func readJudgements(
 	ctx context.Context, in io.Reader, r judgementReader, write func(any) error, count func(int64, error) error,
 ) error {

@@ -14,7 +14,8 @@ type judgeBenchLine struct {
 	Source    string `json:"source"`
 	Label     string `json:"label"` // which answer is the right one
 	JudgeName string `json:"judge_name"`
-	// Judgments has the judge's verdicts for the pair in its own order and in reversed order. Null is a call that failed.
+	// Judgments has the judge's verdicts for the pair in its own order and in reversed order. An element is null if the
+	// call failed.
 	Judgments []*judgeBenchVerdict `json:"judgments"`
 }
 
@@ -53,9 +54,10 @@ func (l judgeBenchLine) check() error {
 	}
 }
 
-// verdict returns the name of the judge and its score. It counts as JudgeBench does. In each order, the right answer
-// counts 1, the wrong one counts -1, and a tie or a missing decision counts 0. The score is 1 if the sum is above 0,
-// and otherwise 0. It is nil if both decisions are missing. The name is empty if no call succeeded.
+// verdict returns the name of the judge and the judge's score for the pair. It counts as JudgeBench does. In each
+// order, the right answer counts 1, the wrong one counts -1, and a tie or a missing decision counts 0. The score is 1
+// if the sum is above 0, and otherwise 0. It is nil if both decisions are missing. The name is empty if no call
+// succeeded.
 func (l judgeBenchLine) verdict() (judge string, score *float64, err error) {
 	net := 0
 	missing := 0
@@ -125,7 +127,7 @@ func (j *judgeBench) line(text []byte, _ func(any) error) error {
 		j.rows[l.PairID] = row
 		j.order = append(j.order, row)
 	}
-	if judge == "" { // The judge is not known. end adds nil scores for all judges to the row.
+	if judge == "" { // The judge is not known. The method end adds nil scores for all judges to the row.
 		return nil
 	}
 	j.judges[judge] = true

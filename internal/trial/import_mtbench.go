@@ -57,7 +57,8 @@ func (m *mtBench) line(text []byte, write func(any) error) error {
 		return reject(Duplicate, "%.100q, judged by %.40q", block, l.Judge[0])
 	}
 	m.seen[block+"\x00"+l.Judge[0]] = true
-	// The line does not hold the text of the question. But all lines about a question have the same number.
+	// Use the number of the question, because the line does not hold its text. All lines about a question have the same
+	// number.
 	question := sha256.Sum256([]byte(strconv.FormatInt(*l.Question, 10)))
 	record := council.BiasMetricRecord{
 		SchemaVersion: council.RecordSchema,
@@ -136,7 +137,7 @@ func gameScore(winner string, model int) (score, rank *float64, status council.B
 
 // shownAnswers returns the answers of assistants A and B in the prompt of a judge. If there are two turns, it joins
 // both answers of an assistant. It reports false if a marker stands in the prompt too often or not at all. A marker
-// that stands there too often may be part of an answer.
+// that occurs too often may be part of an answer.
 func shownAnswers(prompt string) (a, b string, ok bool) {
 	texts := make([]string, 2)
 	for i, name := range []string{"A", "B"} {

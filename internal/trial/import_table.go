@@ -22,7 +22,7 @@ import (
 const maxRecord = 60 << 10
 
 // columnQuestion is the column with the question in a table of records. It holds the question's text or any name for
-// it.
+// the question.
 const columnQuestion = "question"
 
 // The columns of a table of graded rows. The name of an arm follows each prefix.
@@ -144,7 +144,7 @@ func (t judgementTable) row(cells []string, graded bool, write func(any) error) 
 		if !utf8.ValidString(cell) {
 			return reject(NotUTF8, "%s", t.header[i])
 		}
-		// The export writes a quote before a cell that a spreadsheet program would take for a formula.
+		// Remove the quote that the export writes before a cell that a spreadsheet program would take for a formula.
 		if rest, quoted := strings.CutPrefix(cell, "'"); quoted && rest != "" &&
 			strings.ContainsRune("=+-@\t\r", rune(rest[0])) {
 			cell = rest

@@ -15,7 +15,7 @@ import (
 	"github.com/councild/councild/internal/worth"
 )
 
-// Judgement says what the judges of a plan think of the council's answer and an arm's answer.
+// Judgement has the verdicts of a plan's judges, which compare the council's answer with the answer of another arm.
 type Judgement struct {
 	// Verdicts are as in worth.Judgement, by judge in the order of the plan.
 	Verdicts [][2]*float64 `json:"verdicts"`
@@ -24,7 +24,7 @@ type Judgement struct {
 	LogLength float64 `json:"log2_length_ratio"`
 }
 
-// judged is the list of the arms that judges compare with the council. It is empty if answers are graded.
+// judged returns the arms that judges compare with the council. It returns none if answers are graded.
 func (p Plan) judged() []string {
 	if len(p.Judges) == 0 {
 		return nil

@@ -146,8 +146,9 @@ func (p Plan) Of(question string, session council.Plan) council.Plan {
 	return session
 }
 
-// Ordered is the list of the questions in the order in which they are asked. A batch keeps the order of the file. In a
-// comparison the seed draws the order. If a run ends early, its questions are then a random sample.
+// Ordered returns the questions in the order in which a run asks them. A batch keeps the order of the file. In a
+// comparison, the order is drawn from the seed, so that a run that ends early has asked a random sample of the
+// questions.
 func (p Plan) Ordered(questions []Question) []Question {
 	ordered := slices.Clone(questions)
 	if len(p.Arms) == 0 {

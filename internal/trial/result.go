@@ -15,7 +15,7 @@ const (
 	ArmBest    = "best"    // the best member
 	ArmVote    = "vote"    // the most frequent answer of the members, or the mean score if several are equally frequent
 	ArmRanked  = "ranked"  // the first answer by Borda count, or the mean score if several share the first place
-	armMember  = "member:" // With a member's id behind it, it names the arm of that member alone.
+	armMember  = "member:" // Followed by a member's id, it names the arm of that member alone.
 )
 
 // Result is the result of a question. It is a line in the results file.
@@ -84,8 +84,8 @@ func (b bill) cost() *float64 {
 	return b.usage.CostUSD
 }
 
-// written is the arm of a session's final answer. The argument before is the bill of the calls on which the answer is
-// based. The result own is the bill of the answer itself.
+// written returns the arm of a session's final answer. The argument before is the bill of the earlier calls on which
+// the answer is based. The result own is the bill of the final answer alone.
 func written(s *council.Session, before bill) (arm *Arm, own bill) {
 	own = bill{usage: council.NoUsage()}
 	arm = &Arm{Failed: s.Stage3 == nil || s.Stage3.Status == council.OutcomeError}
@@ -100,8 +100,8 @@ func written(s *council.Session, before bill) (arm *Arm, own bill) {
 	return arm, own
 }
 
-// result returns the result of a question from the council and the arms that ran. It holds no times, so that the same
-// outcomes of calls give the same line.
+// result returns the result of a question from the council and the arms that ran. The result holds no times, so that
+// the same outcomes of calls give the same line.
 func result(q Question, plan council.Plan, ran []pipeline.ArmResult) Result {
 	session := ran[0].Session
 	r := Result{
@@ -243,8 +243,8 @@ func Vote(members []Member) *float64 {
 	return new(sum / forms)
 }
 
-// first is the score of the first answer by Borda count. If several answers share the first place, it returns the mean
-// of their scores, in which an ungradable answer counts 0. It returns nil if none of them can be graded.
+// first returns the score of the first answer by Borda count. If several answers share the first place, it returns the
+// mean of their scores, in which an ungradable answer counts 0. It returns nil if none of them can be graded.
 func first(members []Member, votes []ranking.Vote, policy council.PartialPolicy) *float64 {
 	o := ranking.Options{Votes: votes, Policy: policy}
 	scores := map[string]*float64{}

@@ -293,7 +293,7 @@ func Bound(estimate func(council.Plan) spend.Estimate, session council.Plan, p P
 	return new(sum.Float64())
 }
 
-// judges is the most that one comparison by all judges of a plan can cost, or nil if there is no known bound. It
+// judges returns the most that one comparison by all judges of a plan can cost, or nil if there is no known bound. It
 // assumes two answers of the longest length that any seat may write.
 func judges(estimate func(council.Plan) spend.Estimate, session council.Plan, p Plan) *spend.USD {
 	seats := slices.Concat(session.Members(), session.Chairmen())

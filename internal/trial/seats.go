@@ -97,9 +97,10 @@ func readRows(name string) (all []GradedRow, arms []string, err error) {
 	return all, slices.Sorted(maps.Keys(names)), nil
 }
 
-// CompareRows compares the treatment of a plan with other arms in a file of graded rows. These are the comparators of
-// the plan, or all other arms if it names none. A missing score counts as wrong, and a missing cost is unknown. The
-// error says what is wrong with the file or with the names of the arms.
+// CompareRows compares the treatment of a plan with other arms in a file of graded rows. The other arms are the
+// comparators of the plan. If the plan names no comparators, they are all arms besides the treatment. A missing score
+// counts as wrong, and a missing cost is unknown. The error says what is wrong with the file or with the names of the
+// arms.
 func CompareRows(name string, plan worth.Design) (out render.Comparison, err error) {
 	all, arms, err := readRows(name)
 	if err != nil {
@@ -197,8 +198,7 @@ func scoreWithout(score, with *float64) *float64 {
 	return score
 }
 
-// without is called with a seat. It returns the votes without the seat's ballot, and without the seat's answer on all
-// other ballots.
+// without returns the votes without the ballot of a seat, and without the answer of that seat on all other ballots.
 func without(votes []ranking.Vote, seat string) []ranking.Vote {
 	is := func(id string) bool { return id == seat }
 	var rest []ranking.Vote
