@@ -1,5 +1,5 @@
-// Package testkit has the rules by which tests of all packages skip. Its subpackages have simulators, faulty disks and
-// networks that tests of several packages share.
+// Package testkit decides when tests of all packages are skipped, and compares prompts with golden files. Its
+// subpackages have simulators, faulty disks and networks that tests of several packages share.
 package testkit
 
 import (

@@ -12,13 +12,13 @@
 //	  + Drift_i * (s/(S-1) - 1/2) + Jump_i * 1[s >= S/2]
 //	  + Anchoring * A_si * 1[p > 0] + 10 * Style * C_sij * 1[i != j]
 //
-// The score is rounded to a multiple of Step and clamped to 1 to 10. A constant reviewer gives
-// its one score instead. A_si is the merit (quality and answer) of the answer that i
-// is shown first, minus the mean merit of all answers that i is shown. C_sij is the cosine of the
-// embeddings of i's own answer and of answer j, minus its mean over the answers of others that i is
-// shown. The parts in small letters are independent and normal with mean 0 and the standard
-// deviations below. The natural logarithm of length_sj / 1100 is the sum of a model's, a session's
-// and an answer's part, which are also normal. The length is rounded to a whole number.
+// The score is rounded to a multiple of Step and clamped to 1 to 10. A constant reviewer gives its one score instead.
+// A_si is the merit (quality and answer) of the answer that reviewer i is shown first, minus the mean merit of all
+// answers that the reviewer is shown. C_sij compares the reviewer's own answer with answer j. It is the cosine of their
+// embeddings, minus the mean of such cosines over the answers of others that the reviewer is shown. The parts in small
+// letters are independent and normal with mean 0 and the standard deviations below. The natural logarithm of length_sj
+// / 1100 is the sum of a model's, a session's and an answer's part, which are also normal. The length is rounded to a
+// whole number.
 //
 // In the plain world, Base_i is 6, and Factor, Sway and Step are 1. Lengths do not depend on merit,
 // every session has a question of its own, and every ballot comes back. The fields of World change
@@ -55,10 +55,10 @@
 //     part to the scores of each reviewer, and another part to the merit of each member's answers. The standard
 //     deviation of both is TopicSD. The records name the category, unless Untold is set.
 //   - Rescaled: from the middle session on, the Factor of a reviewer is multiplied by this number.
-//   - CutPoints: instead of rounding, each reviewer has nine cut points of its own. A score is 1 plus the number of
-//     cut points below it. The distances between cut points are exp(CutPoints * z). A reviewer's mode is the score
-//     that it gives for Base. It is drawn evenly from 6.5 to 8.5. The cut points are moved so that Base lies among
-//     them as the mode lies among 1.5, 2.5 and so on to 9.5.
+//   - CutPoints: instead of rounding, each reviewer has nine cut points of its own. A score is 1 plus the number of cut
+//     points below the unrounded score. The distances between cut points are exp(CutPoints * z). A reviewer's mode is
+//     the score that it gives for Base. It is drawn evenly from 6.5 to 8.5. The cut points are moved so that Base has
+//     the place among them that the mode has among 1.5, 2.5 and so on to 9.5.
 //   - Habits: the scores that reviewers use. A habit is applied after the cut points.
 //   - MixedHabits: a reviewer that Habits does not name draws one of [Habits].
 //   - UnlikeNoise: the noise of each reviewer is multiplied by a factor. The factors are dealt evenly from
@@ -72,18 +72,18 @@
 //   - Hump: long and short answers are worse. The merit falls by Hump * log2(length_sj / 1100)^2.
 //   - LengthReward: the same as Length of [Effects], as a part of a world.
 //   - Refusals: this share of answers are stubs. The merit of a stub is -4 instead of quality, answer and topic. The
-//     natural logarithm of its length is normal. Its mean is that of 120, and its standard deviation is 0.3. An
-//     answer is a stub with the chance Refusals * exp(-d - 1/2), where d is difficulty_s in standard deviations. A
+//     natural logarithm of its length is normal. Its mean is the logarithm of 120, and its standard deviation is 0.3.
+//     An answer is a stub with the chance Refusals * exp(-d - 1/2), where d is difficulty_s in standard deviations. A
 //     question with d below 0 is hard.
 //   - MissingHard: ballots fail with the chance Missing * exp(-MissingHard * d - MissingHard^2 / 2).
 //   - SharedTaste: the noise of a reviewer with the share v is sqrt(v) * t_sj + sqrt(1-v) * noise_sij. The taste t is
 //     the same for all reviewers.
-//   - Second: an answer has a second, independent merit. This merit times a reviewer's weight times Factor_i is added
-//     to the score. The weights are dealt evenly from 0 to Second.
-//   - Cycle: an answer is of one of three kinds, which are equally likely for every member. Kind 0 beats 1, 1 beats
-//     2, and 2 beats 0. Let b be the share of the other shown answers that an answer beats, minus the share that beat
-//     it. b times a reviewer's weight times Factor_i is added to the score. The weights are dealt evenly from -Cycle
-//     to Cycle. A reviewer with a weight below 0 sees the circle the other way round.
+//   - Second: an answer has a second, independent merit. The product of this merit, a reviewer's weight and Factor_i is
+//     added to the score. The weights are dealt evenly from 0 to Second.
+//   - Cycle: an answer is of one of three kinds, which are equally likely for every member. Kind 0 beats 1, 1 beats 2,
+//     and 2 beats 0. Let b be the share of the other shown answers that an answer beats, minus the share that beat it.
+//     The product of b, a reviewer's weight and Factor_i is added to the score. The weights are dealt evenly from
+//     -Cycle to Cycle. A reviewer with a weight below 0 sees the circle the other way round.
 //   - Twin: the quality, answers, lengths, topics and shifts of the second member have this correlation with those of
 //     the first. The same holds for its noise, as a reviewer and as a candidate, and for its refusals, second merits
 //     and kinds. It does not hold for its embeddings.
@@ -93,8 +93,8 @@
 // With World.Embedded, records have the cosine of two embeddings. An embedding is the sum of vectors in 16 dimensions:
 // one of the session (with a length of 2.5), one of the model (0.6), one of the answer (0.8), and AlikeMaker times one
 // of the maker. Two more dimensions are AlikeLength times the logarithm of length_sj / 1100, and AlikeMerit times the
-// merit. The cosines then lie around 0.86. The cosines that a reviewer of four answers meets have a standard deviation
-// of 0.05. Their range is at most 0.1 on average.
+// merit. The cosines are then about 0.86. For a reviewer of four answers, the cosines have a standard deviation of
+// 0.05, and the mean of their range is at most 0.1.
 //
 // Options.Slates determines which reviewers take part in a session, and in which order
 // each reviewer is shown the answers. The package estimates nothing.

@@ -21,7 +21,7 @@ type Pairs struct {
 	Primacy   []float64 // by reviewer: how often the answer shown first wins in any case, nil for never
 	Longer    float64   // by how many doublings the better answer is longer
 	Truth     bool      // Records say which answer is correct.
-	Points    bool      // Scores are from 1 to 10. Without it, they are 1 for the winner and 0 for the loser.
+	Points    bool      // Scores are from 1 to 10. If Points is false, they are 1 for the winner and 0 for the loser.
 }
 
 // Generate draws the records.

@@ -28,9 +28,9 @@ const (
 // Habit names the scores that a reviewer uses.
 type Habit string
 
-// The habits. A reviewer gives the nearest of its scores. With HighScores and LowScores, the nearest score would nearly
-// always be the same. So these two habits divide the range from 3 points below Base to 3 points above it evenly among
-// their scores.
+// The habits. A reviewer gives the nearest of its scores. HighScores and LowScores are exceptions, because their
+// nearest score would nearly always be the same. They divide the range from 3 points below Base to 3 points above Base
+// evenly among their scores.
 const (
 	EveryScore   Habit = ""
 	EvenScores   Habit = "even only"
@@ -212,9 +212,9 @@ func (v *session) won(j int, shown []int) float64 {
 	return float64(won) / float64(len(shown)-1)
 }
 
-// Late changes slates so that a member joins late. The argument joins is the first session with the member. Before that
-// session, the member is on no slate and has an empty slate. The argument reviewer is the member's index among the
-// reviewers.
+// Late returns the function slates, changed so that a member joins late. The argument joins is the first session with
+// the member. Before that session, the member is on no slate, and its own slate is empty. The argument reviewer is the
+// member's index among the reviewers.
 func Late(slates func(session int) []council.Slate, reviewer int, member string, joins int) func(session int) []council.Slate {
 	return func(session int) []council.Slate {
 		all := slices.Clone(slates(session))

@@ -47,8 +47,8 @@ func NewBalancer(tb testing.TB) *Balancer {
 		ErrorLog: log.New(io.Discard, "", 0), // Daemons that a test kills cut connections.
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// By default the server closes the body of a request when it sends the first bytes of the response. Sometimes
-		// that is before the transport has seen the end of the body.
+		// Keep the body of the request open while the server sends the response. By default, the server closes the body
+		// at the first bytes of the response, which may be before the transport has seen the end of the body.
 		_ = http.NewResponseController(w).EnableFullDuplex()
 		proxy.ServeHTTP(w, r)
 	}))
@@ -73,8 +73,8 @@ func NewBalancer(tb testing.TB) *Balancer {
 	return b
 }
 
-// Set replaces the daemons behind the Balancer by the daemons at these URLs. A daemon gets requests when the Balancer
-// has seen that it is ready.
+// Set makes the Balancer send requests only to the daemons at these URLs. A daemon gets requests after the Balancer has
+// seen that the daemon is ready.
 func (b *Balancer) Set(urls ...string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -39,7 +39,7 @@ type Biller struct {
 	asked  int                  // the number of requests
 }
 
-// payer matches the name in a question under which the Biller adds up the bills of the session.
+// payer matches the name of a payer in a question. The Biller adds up the bills of each payer.
 var payer = regexp.MustCompile(`payer-[a-z0-9-]+`)
 
 // Bill starts a Biller, which ends with the test. If seed is not 0, about one request in ten is refused with 429, one

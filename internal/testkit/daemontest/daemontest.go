@@ -93,7 +93,7 @@ func Roster(tb testing.TB, keys string, models ...string) map[string]string {
 	return map[string]string{"MODELS": "", "ROSTER": path}
 }
 
-// Setenv sets the LLM_COUNCIL_ variables in env, whose names lack the prefix, and the defaults of every test. A
+// Setenv sets the LLM_COUNCIL_ variables in env, and the defaults of every test. The names in env have no prefix. A
 // parallel test must not call it.
 func Setenv(tb testing.TB, env map[string]string) {
 	tb.Helper()
@@ -295,7 +295,7 @@ func Events(tb testing.TB, stream []byte) []council.Event {
 	return events
 }
 
-// Texts joins the pieces of a session's texts as they arrive.
+// Texts joins the pieces of a session's answers in the order in which the pieces arrive.
 type Texts struct {
 	Answers map[string]string // the answers so far, by member. It is nil before the first piece.
 	Final   string            // the final answer so far
@@ -341,7 +341,7 @@ func Missing(s council.Session) []string {
 	return missing
 }
 
-// Until waits until happened returns true. The test fails after a minute.
+// Until waits until the function happened returns true. The test fails after a minute.
 func Until(tb testing.TB, happened func() bool) {
 	tb.Helper()
 	for start := time.Now(); !happened(); <-time.After(time.Millisecond) {
@@ -377,8 +377,8 @@ func Quick(tb testing.TB) string {
 	return Provider(tb, Members()...).URL()
 }
 
-// Held starts a provider with two models. The model "quick" answers at once. The model "waiting" sends to arrived when
-// a question arrives, and answers it after the test calls release.
+// Held starts a provider with two models. The model "quick" answers at once. When a question arrives, the model
+// "waiting" sends to the channel arrived. It answers the question after the test calls the function release.
 func Held(tb testing.TB) (url string, arrived chan struct{}, release func()) {
 	tb.Helper()
 	arrived = make(chan struct{}, 64)

@@ -32,8 +32,8 @@ import (
 	"github.com/councild/councild/internal/spend"
 )
 
-// Daemon is a fake of the daemon around the interface. Each function that is nil stands for a healthy daemon without
-// records.
+// Daemon is a fake of the daemon that the HTTP interface calls. Each function that is nil stands for a healthy daemon
+// without records.
 type Daemon struct {
 	Reports   func(bias.Query) (bias.Report, error)
 	Evidences func(bias.Query) (*render.CouncilEvidence, error)

@@ -21,8 +21,8 @@ const (
 const attempts = 5
 
 // Linear fails the test if the work on a text of Large bytes takes far more than Large/Small times the time of a text
-// of Small bytes. Quadratic work would take the square of that factor. The function before prepares the work on a text
-// of n bytes and is not measured. Linear returns the time for Large.
+// of Small bytes. Quadratic work would take the square of that factor. The function before returns the work on a text
+// of n bytes. The time of before itself is not measured. Linear returns the time for Large.
 func Linear(tb testing.TB, before func(n int) (work func())) time.Duration {
 	tb.Helper()
 	return LinearTo(tb, Large, before)

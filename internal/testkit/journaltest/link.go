@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// Link is a proxy in front of a server. A test can cut and stall it, and can lose, repeat and delay requests.
+// Link is a proxy in front of a server. A test can cut and stall the link, and can make the link lose, repeat and delay
+// requests.
 type Link struct {
 	URL  string // for LLM_COUNCIL_NATS_URL
 	Addr string // URL without its scheme
@@ -184,7 +185,7 @@ func (l *Link) wait(direction int, conn net.Conn) bool {
 	}
 }
 
-// copyRequests copies messages to the server, and does with each request what fate says.
+// copyRequests copies messages to the server. It loses, repeats or delays each request as the function fate says.
 func (l *Link) copyRequests(fate func(subject string) Fate, to, from net.Conn) {
 	defer to.Close()
 	defer from.Close()
@@ -226,7 +227,7 @@ func (l *Link) copyRequests(fate func(subject string) Fate, to, from net.Conn) {
 	}
 }
 
-// copyAnswers copies messages from the server, without the answers that are lost.
+// copyAnswers copies messages from the server, but leaves out answers to the subjects in silent.
 func (l *Link) copyAnswers(to, from net.Conn) {
 	defer to.Close()
 	defer from.Close()

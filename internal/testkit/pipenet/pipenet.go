@@ -1,6 +1,6 @@
-// Package pipenet is a network in memory, for tests with the clock of testing/synctest.
-// With a real socket, a goroutine that waits for data would stop that clock. An
-// http.Server serves a Listener, and an http.Transport dials it.
+// Package pipenet is a network in memory, for tests with the clock of testing/synctest. Such tests need it because a
+// goroutine that waits for data from a real socket would stop that clock. An http.Server serves a Listener, and an
+// http.Transport dials it.
 package pipenet
 
 import (
