@@ -46,8 +46,8 @@ func (s Slate) Labels() []Label {
 	return labels
 }
 
-// Ballot is the ranking and the scores that were read from a reviewer's reply. Its labels are those of the reviewer's
-// own slate.
+// Ballot is the ranking and the scores that were read from a reviewer's reply. Its labels are the labels on the
+// reviewer's own slate.
 type Ballot struct {
 	// Ranking holds the ranked labels, best first, each at most once. It leaves out
 	// labels that the reviewer did not rank.

@@ -67,7 +67,7 @@ type Lineup struct {
 	Roster      string `json:"roster,omitempty"`       // the hash of the roster
 	// DataClass is the class of the question's data, as in Request. It is "" if the roster has no classes.
 	DataClass string `json:"data_class,omitempty"`
-	// Chosen says that the request named the members itself, and did not take those of the council.
+	// Chosen says that the request named the members itself, and did not take the members of the council.
 	Chosen bool `json:"chosen,omitempty"`
 }
 

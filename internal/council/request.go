@@ -107,7 +107,7 @@ type Request struct {
 	Tools string `json:"-"`
 	// Side says that a chat program asks for its own use, such as for a title. One member is enough to answer.
 	Side bool `json:"-"`
-	// Warnings are added to those of the session.
+	// Warnings are added to the warnings of the session.
 	Warnings []Warning `json:"-"`
 }
 

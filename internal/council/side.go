@@ -27,7 +27,8 @@ type SidePlan struct {
 	MoneyEnd float64 `json:"money_end,omitempty"`
 	// Refused says why the model must not see the answers. There are then no Seats. It is "" if the model may see them.
 	Refused string `json:"refused,omitempty"`
-	// MarkerKey makes the markers of the side's prompts, as Plan.MarkerKey makes those of the stages.
+	// MarkerKey is the secret for the markers in the side's prompts, as Plan.MarkerKey is for the prompts of the
+	// stages.
 	MarkerKey string `json:"marker_key,omitempty"`
 	// Tally says that the finding is a part of the session's tally. The end of stage 2 then waits for the side.
 	Tally bool `json:"tally,omitempty"`
