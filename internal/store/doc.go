@@ -11,8 +11,8 @@
 // is renamed to its own name with ".000001" appended, the second one gets ".000002", and so on. A new data file then
 // begins. The records of a closed segment never change. The segment is compressed as zstd (RFC 8878) into a file of the
 // same name with ".zst" appended, and then the uncompressed file is removed. While both files exist they hold the same
-// records, and readers take the compressed one. The records of the store are those of its closed segments, in the order
-// of their numbers, and then those of the data file.
+// records, and readers take the compressed one. The records of the store are the records of its closed segments, in the
+// order of the segments' numbers, and then the records of the data file.
 //
 // A compressed segment ends in a [SegmentSummary] of its records, in a frame that zstd readers skip. A report does not
 // read a segment if the summary says that all its records lie outside the time window of the report.

@@ -85,7 +85,7 @@ func lastNumber(all []segment) int {
 	return all[len(all)-1].number
 }
 
-// housekeeper compresses the closed segments of a store and deletes those that are too old.
+// housekeeper compresses the closed segments of a store, and deletes segments that are too old.
 type housekeeper struct {
 	o     Options
 	added chan struct{} // holds a token if there is a segment to compress

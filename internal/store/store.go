@@ -351,7 +351,7 @@ func (s *Store) AppendTexts(ctx context.Context, texts [][]byte) error {
 // AppendLines is Append for lines that are not records. Each line is a JSON value with a newline at its end. The
 // lines of one call stay together, like the records of a session. A store holds either records or such lines.
 //
-// When AppendLines returns, the lines are queued after those of earlier calls. The function wait returns when these
+// When AppendLines returns, the lines are queued after the lines of earlier calls. The function wait returns when these
 // lines are kept, or when its ctx ends. If ctx ends first, the store still writes the lines. After a call without
 // lines, wait waits for the lines of earlier calls, and fails while some of them are not written.
 func (s *Store) AppendLines(lines ...[]byte) (wait func(ctx context.Context) error, err error) {
