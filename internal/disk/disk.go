@@ -11,7 +11,8 @@ import (
 	"path/filepath"
 )
 
-// Disk changes the file system. Its methods are those of package os, except SyncDir, which syncs a directory.
+// Disk changes the file system. Its methods do what the functions of package os with the same names do. SyncDir syncs a
+// directory.
 type Disk interface {
 	OpenFile(name string, flag int, perm fs.FileMode) (File, error)
 	Rename(from, to string) error
