@@ -46,7 +46,7 @@ type Sink interface {
 	// Send delivers events. It returns receipts in any order. Events without a receipt have arrived. After an
 	// error, it is not known whether any event has arrived.
 	Send(ctx context.Context, events []json.RawMessage) ([]Receipt, error)
-	// Holds returns those of the ids whose events have arrived. A sink that does not know this returns none.
+	// Holds returns the ids, of the given ones, whose events have arrived. A sink that does not know this returns none.
 	Holds(ctx context.Context, ids map[string]bool) ([]string, error)
 	// Close releases the sink. It is not used afterwards.
 	Close() error
