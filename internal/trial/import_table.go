@@ -245,5 +245,5 @@ func (t judgementTable) record(values map[string]string, write func(any) error) 
 		}
 		return reject(Code(wrong.Reason), "%s", wrong.Err.Error())
 	}
-	return write(json.RawMessage(line)) // It has no fields besides those of the table.
+	return write(json.RawMessage(line)) // It has no fields other than the columns of the table.
 }

@@ -64,7 +64,7 @@ type Progress struct {
 // Outcome says how a run ended.
 type Outcome struct {
 	Results []Result // the questions that have a line in the file, in the order of the plan
-	Over    int      // how many questions are over, including those whose line waits for earlier questions
+	Over    int      // how many questions are over, including questions whose line waits for earlier questions
 	CostUSD float64  // the cost that counts against Options.MaxCostUSD
 	// Stopped says why not all questions were asked. It is nil if all were asked. The same run can continue.
 	Stopped *Stop
