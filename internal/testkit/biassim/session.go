@@ -210,7 +210,7 @@ func (g *generator) thicken(noise []float64) {
 	}
 }
 
-// planted returns the planted points of reviewer i for candidate j at position p, without those for length and
+// planted returns the planted points of reviewer i for candidate j at position p, without the points for length and
 // anchoring. The argument share is session.share.
 func (g *generator) planted(i, j, p int, share float64) float64 {
 	e := g.o.Effects
