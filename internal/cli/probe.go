@@ -26,7 +26,7 @@ const maxCount = 100_000
 
 type probeCmd struct {
 	Run     runProbeCmd     `cmd:"" default:"withargs" help:"Have reviewers read the same answers several times, and see if they agree with themselves."`
-	Compare compareProbeCmd `cmd:"" help:"Compare two probes, each of one run or several: who changed."`
+	Compare compareProbeCmd `cmd:"" help:"Show how each reviewer changed between two probes, each of one run or several."`
 }
 
 type runProbeCmd struct {

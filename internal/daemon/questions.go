@@ -104,8 +104,8 @@ func (q *questions) agree(ctx context.Context) bool {
 		return true
 	case q.file == nil:
 		agreed.Anew = true
-		q.log.WarnContext(ctx, "this node had another secret of question keys than the cluster, and takes the cluster's: which of the next "+
-			"sessions repeat an earlier question of this node is not known", "file", store.QuestionFile(q.path))
+		q.log.WarnContext(ctx, "this node takes the cluster's secret of question keys, which differs from its own: it cannot tell which of the next "+
+			"sessions repeat an earlier question of this node", "file", store.QuestionFile(q.path))
 	case !errors.Is(q.file, fs.ErrNotExist):
 		return true // the file stays as it is until an operator has looked at it
 	case same:

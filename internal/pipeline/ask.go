@@ -51,7 +51,8 @@ func (r *run) ask(ctx context.Context, stage council.StagePlan) *council.Error {
 	case r.plan.Direct() && r.plan.Deltas:
 		r.voidText(stage.Seats)
 		o.OnDelta = func(member, text string) {
-			// A JSON reply from the log is validated again, but the client has already seen it.
+			// A resumed session validates a JSON reply from its log again, which calls OnDelta again. The client has
+			// seen an answer that the log holds.
 			if !r.state.Answered(member) {
 				r.observe(council.EventDelta, council.Delta{Text: text})
 			}

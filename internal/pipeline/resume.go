@@ -41,7 +41,7 @@ func (r *run) keep(ctx context.Context, kept *runlog.Log, leave context.CancelCa
 	for _, prompt := range Needs(r.plan, kept.State.Stages()) {
 		if !slices.Contains(Prompts(), prompt) {
 			r.log.WarnContext(
-				ctx, "this version cannot continue the session: it ends with the outcomes in its log", "prompt", prompt,
+				ctx, "this version of councild lacks a prompt that the session needs: the session ends with the outcomes in its log", "prompt", prompt,
 			)
 			last = true
 		}

@@ -409,7 +409,7 @@ func (c Comparison) costs() grid {
 
 // further returns the cost of each additional right answer of the council.
 func (c Comparison) further() grid {
-	g := grid{Title: "What a further right answer of the council costs, in US dollars", Columns: []column{
+	g := grid{Title: "The cost of each additional right answer of the council, in US dollars", Columns: []column{
 		{"Compared with", "COMPARED WITH", true}, {"USD", "USD", true},
 	}}
 	arms := map[string]worth.ArmFigures{}

@@ -127,8 +127,8 @@ func sentences(e *CouncilEvidence) []string {
 				people.Labelled, people.Wanted))
 	}
 	if people.JudgeAdds != nil && !*people.JudgeAdds {
-		all = append(all, fmt.Sprintf("The reviewers add nothing to what people say: "+
-			"with them it is as if there were %.2f times as many labels.", people.Powered.Gain))
+		all = append(all, fmt.Sprintf("The reviewers add too little to what people say: "+
+			"they count no more than %.2f times as many labels would.", people.Powered.Gain))
 	}
 	if people.Dominant != nil {
 		all = append(all, fmt.Sprintf("More than half of the labels are of one person, %s.", clip(*people.Dominant)))

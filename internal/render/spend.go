@@ -19,10 +19,10 @@ func Spend(r spend.Costs) []byte {
 	var b bytes.Buffer
 	writeSpent(&b, r)
 	if l := r.Ledger; l != nil && l.Damaged {
-		fmt.Fprintf(&b, "These sums are too low, because the ledger is damaged: %s. councild report spend verify shows what is left.\n",
+		fmt.Fprintf(&b, "These sums are too low, because the ledger is damaged: %s. Run councild report spend verify to see what the ledger still holds.\n",
 			l.Problem())
 	} else if l != nil && len(l.Accepted) > 0 {
-		fmt.Fprintf(&b, "These sums may be too low: a loss was accepted on %s. councild report spend verify shows what is left.\n",
+		fmt.Fprintf(&b, "These sums may be too low: a loss was accepted on %s. Run councild report spend verify to see what the ledger still holds.\n",
 			l.Accepted[len(l.Accepted)-1].At.Format(time.DateOnly))
 	}
 	writeLimits(&b, r.Limits)

@@ -54,7 +54,8 @@ type keeper struct {
 	head   journal.Head
 	queue  []pending
 	text   unstored
-	// held is the time until which the last entry waits for the entry with the next calls (see beginsWithin).
+	// held is when the keeper stops holding back the queue. It holds the queue so that the last queued entry and the
+	// entry with the next calls are stored together (see beginsWithin).
 	held time.Time
 	// drained is closed when the queue is stored. It is nil while no goroutine waits.
 	drained chan struct{}

@@ -456,7 +456,7 @@ func (st *Store) confirmKey(ctx context.Context, hash string, mine journal.Reser
 	if err == nil && still {
 		return nil
 	}
-	return errors.Join(errors.New("storing it took too long: another node may have given its Idempotency-Key away"),
+	return errors.Join(errors.New("storing the session took too long: another node may have given its Idempotency-Key to another one"),
 		err)
 }
 

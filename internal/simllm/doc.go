@@ -69,12 +69,12 @@
 //
 // # What a reply depends on
 //
-// All random draws come from a hash of Options.Seed, the model's name and the content of the request without its token
-// and labels. The same request has the same reply, byte for byte, at any time and in any order. Two seats of one model
-// therefore write the same answer. The exceptions are the headers Date and X-Simulated-Dwell-Us, faults with a limited
-// number of Times, and the texts of Model.Reply. The noise of a review is drawn for the question, the answer and the
-// place of the answer. Whether a model is right at a closed question is drawn for the seed of the server, the question
-// and the model. A request may have a seed of its own. Another seed in the request changes the w of the model's own
+// Random draws come from hashes: of Options.Seed, the model's name, and the content of the request without its token and
+// labels, or of some of these. The same request has the same reply, byte for byte, at any time and in any order, except
+// for the headers Date and X-Simulated-Dwell-Us, faults with a limited number of Times, and the texts of Model.Reply. Two
+// seats of one model therefore write the same answer. The noise of a review depends on the question, the answer and the
+// place of the answer. Whether a model is right at a closed question depends on the seed of the server, the question and
+// the model. A request may have a seed of its own. Another seed in the request changes the w of the model's own
 // answer, and which wrong answer it gives. It does not change u or the w of insight.
 //
 // The usage figures are estimates at 4 bytes for each token.

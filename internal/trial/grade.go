@@ -140,7 +140,7 @@ func checkOptions(options []string) error {
 		seen[form] = true
 	}
 	if len(options) < 2 {
-		return badGrader("there is one option: write two or more")
+		return badGrader("there are fewer than two options: write two or more")
 	}
 	return nil
 }

@@ -180,7 +180,7 @@ func TestGraderMistakes(t *testing.T) {
 		{trial.GraderSpec{}, `"x"`, trial.BadGrader, "use exact, normalised, choice, number, regex, json"},
 		{trial.GraderSpec{Type: "fuzzy"}, `"x"`, trial.BadGrader, `"fuzzy"`},
 		{trial.GraderSpec{Type: trial.GraderChoice}, `"x"`, trial.BadGrader, "two or more"},
-		{trial.GraderSpec{Type: trial.GraderChoice, Options: []string{"A"}}, `"A"`, trial.BadGrader, "one option"},
+		{trial.GraderSpec{Type: trial.GraderChoice, Options: []string{"A"}}, `"A"`, trial.BadGrader, "fewer than two options"},
 		{trial.GraderSpec{Type: trial.GraderChoice, Options: []string{"A", "a"}}, `"A"`, trial.BadGrader, "twice"},
 		{trial.GraderSpec{Type: trial.GraderChoice, Options: []string{"A", ""}}, `"A"`, trial.BadGrader, "empty"},
 		{trial.GraderSpec{Type: trial.GraderExact, Options: letters}, `"A"`, trial.BadGrader, "remove them"},

@@ -64,7 +64,7 @@ type Progress struct {
 // Outcome says how a run ended.
 type Outcome struct {
 	Results []Result // the questions that have a line in the file, in the order of the plan
-	Over    int      // how many questions are over, including questions whose line waits for earlier questions
+	Over    int      // how many questions have a result, earlier runs included, including questions whose line waits for earlier questions
 	CostUSD float64  // the cost that counts against Options.MaxCostUSD
 	// Stopped says why not all questions were asked. It is nil if all were asked. The same run can continue.
 	Stopped *Stop
@@ -161,8 +161,8 @@ type run struct {
 	held      float64        // the money that is reserved for the questions in flight, in US dollars
 	asked     int            // how many questions are in flight
 	cut       int            // how many questions wait to be asked again because their money did not suffice
-	over      int            // how many questions are over
-	dearest   float64        // the highest cost of a question that is over, in US dollars
+	over      int            // how many questions have a result, earlier runs included
+	dearest   float64        // the highest cost of a question with a result, in US dollars
 	done      map[int]Result // the questions that wait for their turn in the file, by index
 	written   []Result
 	usage     council.Usage
