@@ -54,12 +54,13 @@ type AuditInput struct {
 //     because longer answers may be better.
 //   - The 95 % interval of that correlation is Fisher's, from four answers on. ADR-015 has no interval. A bootstrap
 //     over so few answers would give intervals that are far too narrow.
-//   - The position variance is nil if position cannot be told from quality. This is so under a shared order, and
-//     with fewer than two reviewers or positions. Its flag is up if the variance is above the threshold and p of a
-//     randomisation test, over orders that could have been drawn, is at most .05. The flag is nil if the number of
-//     possible orders is too small for such a p.
+//   - With a shared order, or with fewer than two reviewers or positions, a position effect cannot be separated from
+//     quality. The position variance and its flag are then nil. Otherwise a randomisation test compares the orders
+//     that were shown with the orders that could have been drawn. The flag is up if the variance is above the
+//     threshold and the p of the test is at most .05. If there are so few possible orders that p cannot reach .05,
+//     the flag is nil.
 //   - Harsh and generous reviewers are listed, but never change the risk.
-//   - The risk is "medium" if the position flag is up. It is "low" if the position flag is not up and the length
+//   - The risk is "medium" if the position flag is up. It is "low" if the position flag is false and the length
 //     flag is not nil. Otherwise it is "indeterminate". An association with length alone does not raise the risk.
 //     ADR-015's "high" needs three flags and does not occur.
 //   - NotJudged gives the reason for each flag that is nil.

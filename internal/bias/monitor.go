@@ -222,7 +222,8 @@ func newWatched(m *Metric, figures []watchedFigure) Watched {
 	return w
 }
 
-// show gives a headline the figure of one of its members. among is the number of members.
+// show copies the subject and the estimate of metric m into the headline w, and computes its interval. w sums up several
+// metrics. The argument among is their number, by which the level of the interval is divided.
 func (w *Watched) show(m *Metric, among int) {
 	w.Subject = m.SubjectName()
 	w.PointEstimate = m.PointEstimate

@@ -63,8 +63,8 @@ func places(node *kong.Node, path string) []place {
 	return append([]place{here}, below...)
 }
 
-// cases returns the places in the form of a shell's case statement. The result paths is a pattern of all paths, and the
-// result words has one case for each path.
+// cases returns two parts of a shell's case statements. The string paths is one pattern that matches the paths of all
+// places. The string words has one case for each path, with its words.
 func cases(all []place) (paths, words string) {
 	var known []string
 	var b strings.Builder

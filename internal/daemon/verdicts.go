@@ -9,7 +9,8 @@ import (
 	"github.com/councild/councild/internal/bias"
 )
 
-// verdictsAge is how old the verdicts may be when a scrape asks for newer ones.
+// verdictsAge is the shortest pause after a computation. A scrape during the pause gets the last verdicts, and starts no
+// computation.
 const verdictsAge = time.Minute
 
 // verdictsRest limits the load of the computations. The pause after a computation is at least this many times longer

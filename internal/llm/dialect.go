@@ -17,8 +17,8 @@ import (
 // Providers that call themselves OpenAI-compatible take different options. dialectOf has what their documentation says.
 // A client learns the rest from refusals: it repeats the request without the refused option, and never asks the model
 // for that option again. For a temperature or an effort, it learns each value separately, because the model may take
-// another value. For a format, it learns only from refused reviews. In any other call, the model may have refused only
-// the schema of this call.
+// another value. It remembers a refused format only if the call was a review. In any other call, the model may have
+// refused only the schema of this call, and not formats in general.
 
 // dialect is what is known about a provider's options.
 type dialect struct {

@@ -138,7 +138,7 @@ type Account struct {
 	lost       map[[2]string]bool
 	lostTokens int64                            // the most tokens that these calls can have consumed
 	recovered  bool                             // Recover was called
-	billed     string                           // the council in its bills
+	billed     string                           // the name of the council under which its bills count the costs
 	over       *scope                           // the limit that refused the session
 	warnings   map[council.WarningCode][]string // for each code, the models that it concerns
 }

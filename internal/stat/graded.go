@@ -119,7 +119,7 @@ type layout struct{ lambda, g, r, nu, b, effects, spread, between, size int }
 
 // gradedReviewer is a reviewer. A reviewer without categories is not in the model.
 type gradedReviewer struct {
-	values []float64 // the mean points of each category
+	values []float64 // the average of the scores in each category, in points
 	counts []float64 // the number of scores in each category
 	t      int       // the parameter of its first threshold
 	c      float64   // the number of latent units in one point
@@ -151,8 +151,8 @@ type gradedCell struct {
 	mean []partial
 	// factors is how many of the first elements of mean are factors of z.
 	factors int
-	first   [2]float64    // derivatives by the bounds, summed over the pairs
-	second  [2][2]float64 // second derivatives by the bounds
+	first   [2]float64    // derivatives of the objective with respect to the two bounds, summed over the pairs
+	second  [2][2]float64 // its second derivatives with respect to the bounds
 }
 
 // partial is a derivative by a parameter.

@@ -74,7 +74,8 @@ func answerLine(text string) (answer string, ok bool) {
 	return "", false
 }
 
-// firstBelow returns the first of the lines that has more than the beginning of a formula or of a code fence.
+// firstBelow returns the first line that neither begins a code fence nor is only the beginning of a formula, such as $$.
+// It returns the line without the marks of a quote, a heading or a list.
 func firstBelow(lines []string) string {
 	for _, line := range lines {
 		if fence := strings.TrimLeft(line, "`~"); len(line)-len(fence) >= 3 || strings.Trim(line, "$[\\") == "" {

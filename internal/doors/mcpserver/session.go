@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	// joinedFor is how long after its end a session still answers the same question again.
+	// joinedFor is a time after the end of a session. If the same question is asked again within it, the caller gets
+	// that session. Later, a new session begins.
 	joinedFor = 10 * time.Minute
 	// beat is the pause between reports of progress while nothing new happens.
 	beat = 10 * time.Second

@@ -37,8 +37,8 @@ func (c conversation) place(field, list string) (place string, ok bool) {
 }
 
 // side reports whether the conversation is a side request. A chat program sends side requests for its own use, such as
-// for a title or tags. A side request has a single message of the user, which begins with the words that Open WebUI
-// uses. If a longer conversation has these words, the user has asked them as a question.
+// for a title or tags. A side request has a single message of the user, which begins as those of Open WebUI do. In
+// a longer conversation, the user wrote such a message, so it is an ordinary question.
 func (c conversation) side() bool {
 	question := -1
 	for i, m := range c.messages {
