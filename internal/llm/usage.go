@@ -153,8 +153,8 @@ func (f *figures) read() (u council.Usage, k council.TokenKinds, implausible int
 	completion := believed(f.Output)
 	total := believed(f.Total)
 	k = f.kinds()
-	// One array holds all three numbers, for one allocation. The reasoning tokens in it are the number that the
-	// provider reports. The number that k.Reasoning gets below is only an upper bound, for prices.
+	// tokens holds the input, output and reasoning tokens in one allocation. The reasoning tokens are as the provider
+	// reports them. Below, k.Reasoning becomes an upper bound of them, which only the price uses.
 	tokens := [3]int64{2: k.Reasoning}
 	if cache := k.CachedInput + k.CacheWrite; input > 0 && cache > input {
 		input += cache

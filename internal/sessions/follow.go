@@ -210,10 +210,11 @@ func (s *Session) closeLocked() {
 	close(s.done)
 }
 
-// demote ends the run in this process, because another node now owns the session. It then follows the log that the
-// other node writes. If the session continued without its log, its watchers must ask again, because they may have seen
-// more than the log holds. demote returns false and does nothing in two cases: there are no other nodes, or this node
-// has handed the session over.
+// demote ends the run in this process, because another node now owns the session. From then on this node follows the
+// log that the other node writes. If the session continued without its log, its watchers may have seen more than the log
+// holds, so they must ask again.
+//
+// demote returns false and does nothing if there are no other nodes, or if this node has handed the session over.
 func (k *keeper) demote(ctx context.Context) bool {
 	s := k.s
 	st := k.s.store

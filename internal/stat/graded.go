@@ -95,7 +95,7 @@ type Graded struct {
 	given     int   // the number of effects
 	occurs    []int // the number of questions in which each effect occurs
 	layout
-	priors []float64 // 1/sd^2 of each parameter
+	priors []float64 // the precision 1/sd^2 of the prior of each parameter
 	theta  []float64 // the current values of the parameters
 	// at is the row of each parameter in the matrix of second derivatives, or -1 for none.
 	at        []int
