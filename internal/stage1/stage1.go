@@ -1,5 +1,7 @@
 // Package stage1 asks all members of a council the question, all at the same time. Its caller sets deadlines,
 // checks the quorum, and recovers from panics of the Completer.
+//
+// If the question says in which form the members answer, a [Form] reads their answers.
 package stage1
 
 import (

@@ -7,32 +7,32 @@ import (
 	"math"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
-	"unicode"
 
+	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/llm/thinking"
+	"github.com/councild/councild/internal/stage1"
 )
 
 // GradeVersion names the rules of the graders and the words of [Grader.Instruction]. Scores of
 // different versions are not compared.
 const GradeVersion = "grade-3"
 
-// The types of graders. The first four read the answer from the last line that begins with "ANSWER:". The word may be
-// in upper or lower case, and in any markup. If there is no such line, a text of one line can be the answer.
+// The types of graders. All except GraderRegex are also types of [council.AnswerForm].
 const (
 	// GraderExact accepts exactly the characters of a reference.
-	GraderExact = "exact"
+	GraderExact = council.FormExact
 	// GraderNormalised ignores case, white space, outer quotes and markup, and a full stop at the end.
-	GraderNormalised = "normalised"
+	GraderNormalised = council.FormNormalised
 	// GraderChoice accepts the option that is the reference.
-	GraderChoice = "choice"
+	GraderChoice = council.FormChoice
 	// GraderNumber accepts the value of a reference, within a tolerance.
-	GraderNumber = "number"
+	GraderNumber = council.FormNumber
 	// GraderRegex accepts a text that matches the reference, which is an expression in RE2 syntax.
 	GraderRegex = "regex"
-	// GraderJSON compares the whole text if it is JSON, and otherwise the last JSON object or array in the text. It
-	// compares numbers by value.
-	GraderJSON = "json"
+	// GraderJSON accepts the JSON value of the reference. It compares numbers by value.
+	GraderJSON = council.FormJSON
 )
 
 // GraderSpec says how answers are compared. It is a part of a question in a questions file.
@@ -58,20 +58,22 @@ type Grade struct {
 	// Score is 1 for a right answer and 0 for a wrong one. It is nil if the text holds no
 	// answer that can be graded.
 	Score *float64
-	// Form is the answer in canonical form. Answers with the same form count as the same answer. Form does not depend on
-	// the reference. It is "" if Score is nil.
+	// Form is the answer in canonical form. The references decide whether a text of one line without "ANSWER:" is an
+	// answer, but not what its Form is. Form is "" if Score is nil.
 	Form string
 }
 
 // Grader compares answers with a reference. It is safe for concurrent use.
 type Grader struct {
-	spec       GraderSpec
-	references []string         // the right answers in canonical form, empty for GraderNumber and GraderRegex
-	numbers    []float64        // the right answers of GraderNumber
+	spec GraderSpec
+	// alone reads answers in a way that does not depend on the references. For GraderRegex, it only brings texts into a
+	// canonical form.
+	alone *stage1.Form
+	// reader is like alone, but also takes a text of one line without "ANSWER:" that has no more words than the longest
+	// reference.
+	reader     *stage1.Form
+	references []string         // the right answers in canonical form, empty for GraderRegex
 	patterns   []*regexp.Regexp // the right answers of GraderRegex
-	options    []string         // the options of the spec in normal form, in the same order
-	// words is the largest number of words in a reference or an option. A longer line without "ANSWER:" is no answer.
-	words int
 }
 
 // NewGrader returns a grader. For GraderJSON, a reference is any JSON value. Otherwise it is a string, or a list of
@@ -81,12 +83,17 @@ func NewGrader(s GraderSpec, reference json.RawMessage) (*Grader, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	g := &Grader{spec: s}
-	for _, option := range s.Options {
-		g.options = append(g.options, normalForm(option))
+	form := council.AnswerForm{Type: s.Type, Options: s.Options}
+	if s.Type == GraderRegex {
+		form.Type = council.FormNormalised
 	}
+	alone, err := stage1.NewForm(form)
+	if err != nil {
+		return nil, badGrader("%s", err.Error())
+	}
+	g := &Grader{spec: s, alone: alone, reader: alone}
 	if s.Type == GraderJSON {
-		value, ok := readJSON(string(reference))
+		value, ok := alone.Canonical(string(reference))
 		if !ok {
 			return nil, badReference("it is not a JSON value, or an object in it has a key twice: write one JSON value")
 		}
@@ -102,17 +109,19 @@ func NewGrader(s GraderSpec, reference json.RawMessage) (*Grader, error) {
 			return nil, err
 		}
 	}
+	words := 0
+	for _, r := range g.references {
+		words = max(words, len(strings.Fields(r)))
+	}
+	g.reader = alone.WithLines(words)
 	return g, nil
 }
 
-// check returns what is wrong with a GraderSpec.
+// check returns what is wrong with a GraderSpec. It leaves the options to [stage1.NewForm].
 func (s GraderSpec) check() error {
 	types := []string{GraderExact, GraderNormalised, GraderChoice, GraderNumber, GraderRegex, GraderJSON}
 	if !slices.Contains(types, s.Type) {
 		return badGrader("there is no grader %.64q: use %s", s.Type, strings.Join(types, ", "))
-	}
-	if (s.Options != nil) != (s.Type == GraderChoice) {
-		return badGrader("options belong to the grader choice, and it needs them: write two or more, or remove them")
 	}
 	if (s.Abs != nil || s.Rel != nil) && s.Type != GraderNumber {
 		return badGrader("abs and rel belong to the grader number: remove them")
@@ -121,26 +130,6 @@ func (s GraderSpec) check() error {
 		if tolerance != nil && (*tolerance < 0 || math.IsInf(*tolerance, 0) || math.IsNaN(*tolerance)) {
 			return badGrader("a tolerance is %v: write a number of at least 0", *tolerance)
 		}
-	}
-	if s.Type == GraderChoice {
-		return checkOptions(s.Options)
-	}
-	return nil
-}
-
-// checkOptions returns what is wrong with the options of a choice.
-func checkOptions(options []string) error {
-	seen := map[string]bool{}
-	for _, option := range options {
-		form := normalForm(option)
-		if form == "" || seen[form] || strings.ContainsAny(option, "\r\n") {
-			return badGrader("the option %.64q is empty, has a line break, or is given twice: "+
-				"write each option once, on one line", option)
-		}
-		seen[form] = true
-	}
-	if len(options) < 2 {
-		return badGrader("there are fewer than two options: write two or more")
 	}
 	return nil
 }
@@ -182,46 +171,27 @@ func readReferences(reference json.RawMessage, numbers bool) ([]string, error) {
 
 // add adds a right answer to the grader. The error is a *GradeError.
 func (g *Grader) add(text string) error {
-	switch g.spec.Type {
-	case GraderRegex:
+	if g.spec.Type == GraderRegex {
 		pattern, err := regexp.Compile(text)
 		if err != nil {
 			return badReference("%.100q is not an expression in RE2 syntax: %.200s", text, err.Error())
 		}
 		g.patterns = append(g.patterns, pattern)
 		return nil
-	case GraderNumber:
-		value, ok := readNumber(text, unitOnly)
-		if !ok {
-			return badReference("%.64q is no finite number: write digits, such as 1234.5, 1/2 or 1e6", text)
-		}
-		g.numbers = append(g.numbers, value)
-		return nil
 	}
-	if strings.ContainsAny(text, "\r\n") {
+	form, ok := g.alone.Canonical(text)
+	switch {
+	case g.spec.Type == GraderNumber && !ok:
+		return badReference("%.64q is no finite number: write digits, such as 1234.5, 1/2 or 1e6", text)
+	case g.spec.Type != GraderNumber && strings.ContainsAny(text, "\r\n"):
 		return badReference("%.64q has a line break, and answers are read from one line: "+
 			"write it on one line, or use the grader regex or json", text)
-	}
-	form := strings.TrimFunc(text, unicode.IsSpace)
-	if g.spec.Type == GraderNormalised {
-		form = normalForm(text)
-	}
-	if form == "" {
+	case g.spec.Type == GraderChoice && !ok && strings.TrimSpace(text) != "":
+		return badReference("%.64q is not among the options: write one of %s", text, strings.Join(g.spec.Options, ", "))
+	case !ok:
 		return badReference("%.64q is empty: write the right answer", text)
 	}
-	if g.spec.Type == GraderChoice {
-		at := slices.Index(g.options, normalForm(text))
-		if at < 0 {
-			return badReference("%.64q is not among the options: write one of %s",
-				text, strings.Join(g.spec.Options, ", "))
-		}
-		form = g.spec.Options[at]
-		for _, option := range g.spec.Options {
-			g.words = max(g.words, len(strings.Fields(option)))
-		}
-	}
 	g.references = append(g.references, form)
-	g.words = max(g.words, len(strings.Fields(form)))
 	return nil
 }
 
@@ -231,22 +201,15 @@ func (g *Grader) Type() string { return g.spec.Type }
 // Instruction returns a text that stands below the question. It tells members and the chairman the form of the answer,
 // so that the grader can read the answer. It returns "" for the types that read the whole text.
 func (g *Grader) Instruction() string {
-	const line = `End your answer with a line of its own that begins with "ANSWER:" and holds `
-	switch g.spec.Type {
-	case GraderChoice:
-		return line + "one of these, and nothing else: " + strings.Join(g.spec.Options, ", ") + "."
-	case GraderNumber:
-		return line + "one number, and nothing else."
-	case GraderExact, GraderNormalised:
-		return line + "the answer alone, in as few words as it takes."
-	default:
+	if g.spec.Type == GraderRegex {
 		return ""
 	}
+	return g.alone.Instruction()
 }
 
 // Grade grades a text, in time proportional to its length.
 func (g *Grader) Grade(text string) Grade {
-	form, ok := g.read(text)
+	form, ok := g.read(g.reader, text)
 	if !ok {
 		return Grade{}
 	}
@@ -254,42 +217,11 @@ func (g *Grader) Grade(text string) Grade {
 }
 
 // read returns the answer of a text in canonical form. It reports false if the text holds no answer.
-func (g *Grader) read(text string) (form string, ok bool) {
-	text = thinking.Outside(thinking.Split(text).Answer)
-	switch g.spec.Type {
-	case GraderRegex:
-		form = normalForm(text)
-		return form, form != ""
-	case GraderJSON:
-		return readJSON(text)
+func (g *Grader) read(f *stage1.Form, text string) (form string, ok bool) {
+	if g.spec.Type == GraderRegex {
+		return f.Canonical(thinking.Outside(thinking.Split(text).Answer))
 	}
-	answer, labelled := answerLine(text)
-	if !labelled {
-		if answer = onlyLine(text); answer == "" {
-			return "", false
-		}
-	}
-	switch g.spec.Type {
-	case GraderNumber:
-		behind := anyProse
-		if !labelled {
-			behind = unitOnly
-		}
-		value, ok := readNumber(answer, behind)
-		return numberText(value), ok
-	case GraderChoice:
-		form, ok = g.option(answer)
-	case GraderNormalised:
-		form = normalForm(answer)
-		ok = form != ""
-	default:
-		form = answer
-		ok = form != ""
-	}
-	if !labelled && len(strings.Fields(form)) > g.words {
-		return "", false
-	}
-	return form, ok
+	return f.Read(text)
 }
 
 // score returns 1 if an answer is right, and otherwise 0. The argument form is the answer of the text in canonical
@@ -300,13 +232,18 @@ func (g *Grader) score(text, form string) float64 {
 	case GraderRegex:
 		right = slices.ContainsFunc(g.patterns, func(p *regexp.Regexp) bool { return p.MatchString(text) })
 	case GraderNumber:
-		value, _ := readNumber(form, unitOnly)
-		right = slices.ContainsFunc(g.numbers, func(want float64) bool { return g.close(value, want) })
+		right = slices.ContainsFunc(g.references, func(r string) bool { return g.close(number(form), number(r)) })
 	}
 	if right {
 		return 1
 	}
 	return 0
+}
+
+// number returns the value of a number in canonical form.
+func number(form string) float64 {
+	value, _ := strconv.ParseFloat(form, 64)
+	return value
 }
 
 // close reports whether a number differs from a reference by no more than the tolerance.

@@ -29,6 +29,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/stage1"
 )
 
 // Question is a line of a questions file.
@@ -166,7 +167,7 @@ func (q *Question) decode(line []byte) *LineProblem {
 		return badLine(TooLong, "it has %d bytes, %d are allowed: shorten it", len(line), maxLine)
 	case !utf8.Valid(line):
 		return badLine(NotUTF8, "convert the file to UTF-8")
-	case !isJSON(string(line)):
+	case !stage1.IsJSON(string(line)):
 		return badLine(NotJSON, "write one JSON object a line, each key once, with nothing behind it")
 	case line[0] != '{':
 		return badLine(NotObject, "write one JSON object a line")

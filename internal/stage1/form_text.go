@@ -1,4 +1,4 @@
-package trial
+package stage1
 
 import (
 	"regexp"

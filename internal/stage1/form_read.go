@@ -1,4 +1,4 @@
-package trial
+package stage1
 
 import (
 	"cmp"
@@ -133,13 +133,13 @@ func foldedCase(c rune) rune {
 
 // option returns the option with which an answer begins. If it begins with no option, option returns the normal form of
 // the answer. It reports false if the answer joins two options, as in "A or B", or is a sentence.
-func (g *Grader) option(answer string) (form string, ok bool) {
+func (f *Form) option(answer string) (form string, ok bool) {
 	answer = normalForm(answer)
 	text := strings.TrimLeft(answer, outerMarks+"([{ ")
-	first, rest := g.cutOption(text)
+	first, rest := f.cutOption(text)
 	if first == "" {
 		if word := optionWord.FindString(text); word != "" {
-			first, rest = g.cutOption(strings.TrimLeft(text[len(word):], outerMarks+"([{ "))
+			first, rest = f.cutOption(strings.TrimLeft(text[len(word):], outerMarks+"([{ "))
 		}
 	}
 	if first == "" {
@@ -162,7 +162,7 @@ func (g *Grader) option(answer string) (form string, ok bool) {
 		}
 		bare = bare[word:]
 	}
-	second, tail := g.cutOption(strings.TrimLeft(bare, outerMarks+"([{/ "))
+	second, tail := f.cutOption(strings.TrimLeft(bare, outerMarks+"([{/ "))
 	if second != "" && (joined || !strings.ContainsFunc(tail, unicode.IsLetter)) {
 		return "", false
 	}
@@ -171,16 +171,16 @@ func (g *Grader) option(answer string) (form string, ok bool) {
 
 // cutOption returns the longest option with which a text in normal form begins, and the rest of the text. The option
 // must end at the end of a word. If there is no such option, cutOption returns "".
-func (g *Grader) cutOption(text string) (option, rest string) {
+func (f *Form) cutOption(text string) (option, rest string) {
 	longest := 0
-	for i, o := range g.options {
+	for i, o := range f.options {
 		behind, begins := strings.CutPrefix(text, o)
 		if !begins || len(o) <= longest {
 			continue
 		}
 		if next, _ := utf8.DecodeRuneInString(behind); behind == "" ||
 			!unicode.IsLetter(next) && !unicode.IsDigit(next) {
-			option = g.spec.Options[i]
+			option = f.spec.Options[i]
 			rest = behind
 			longest = len(o)
 		}
@@ -243,9 +243,13 @@ func readNumber(answer string, b behindNumber) (value float64, ok bool) {
 	return value, true
 }
 
-// numberText returns the canonical form of a number.
-func numberText(value float64) string {
-	return strconv.FormatFloat(value+0, 'g', -1, 64) // The addition makes 0 of -0.
+// numberIn returns the canonical form of the number that readNumber reads.
+func numberIn(answer string, b behindNumber) (form string, ok bool) {
+	value, ok := readNumber(answer, b)
+	if !ok {
+		return "", false
+	}
+	return strconv.FormatFloat(value+0, 'g', -1, 64), true // The addition makes 0 of -0.
 }
 
 // readJSON returns a JSON value in canonical form, in which keys are sorted and equal numbers have one form. It takes
@@ -429,8 +433,8 @@ func canonicalise(value *any) bool {
 	return true
 }
 
-// isJSON reports whether a text is exactly one JSON value in which no object has a key twice.
-func isJSON(text string) bool {
+// IsJSON reports whether a text is exactly one JSON value in which no object has a key twice.
+func IsJSON(text string) bool {
 	value, end, err := decodeValue(text)
 	if _, isTwice := value.(doubledKey); err != nil || isTwice {
 		return false
