@@ -216,6 +216,13 @@ func (g *Grader) Grade(text string) Grade {
 	return Grade{Score: new(g.score(text, form)), Form: form}
 }
 
+// form returns the answer of a text in canonical form, or "" if the text holds no answer. Unlike the Form of a Grade,
+// the result does not depend on the references.
+func (g *Grader) form(text string) string {
+	form, _ := g.read(g.alone, text)
+	return form
+}
+
 // read returns the answer of a text in canonical form. It reports false if the text holds no answer.
 func (g *Grader) read(f *stage1.Form, text string) (form string, ok bool) {
 	if g.spec.Type == GraderRegex {

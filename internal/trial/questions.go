@@ -267,3 +267,12 @@ func typeName(t reflect.Type) string {
 
 // Closed reports whether the question has a right answer.
 func (q *Question) Closed() bool { return q.grader != nil }
+
+// AnswerForm returns the form in which members answer the question. It returns nil for GraderRegex, and for a question
+// without a right answer.
+func (q *Question) AnswerForm() *council.AnswerForm {
+	if q.grader == nil || q.grader.Type() == GraderRegex {
+		return nil
+	}
+	return &council.AnswerForm{Type: q.Grader.Type, Options: q.Grader.Options}
+}

@@ -1,9 +1,11 @@
 package trial_test
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/testkit/growth"
 	"github.com/councild/councild/internal/trial"
 	"github.com/google/go-cmp/cmp"
@@ -118,6 +120,79 @@ func TestVote(t *testing.T) {
 	} {
 		if diff := cmp.Diff(tt.want, trial.Vote(tt.members)); diff != "" {
 			t.Errorf("%v: %s", tt.members, diff)
+		}
+	}
+}
+
+// The vote counts what can be read without the reference, so that a reference changes no vote. Scores need no line with
+// "ANSWER:" if a text is as short as the reference.
+func TestMemberForms(t *testing.T) {
+	for _, tt := range []struct {
+		question string // its reference and grader
+		answers  []string
+		forms    []string
+		scores   []*float64
+		vote     *float64
+	}{
+		{
+			`"reference":"New York","grader":{"type":"normalised"}`,
+			[]string{"New York", "ANSWER: Rome", "I do not know"},
+			[]string{"", "rome", ""},
+			[]*float64{new(1.0), new(0.0), nil},
+			new(0.0),
+		},
+		{`"reference":"x","grader":{"type":"exact"}`, []string{"x", "y"}, []string{"", ""}, []*float64{new(1.0), new(0.0)}, nil},
+		{
+			`"reference":"A","grader":{"type":"choice","options":["A","B"]}`,
+			[]string{"a", "ANSWER: A", "B"},
+			[]string{"A", "A", "B"},
+			[]*float64{new(1.0), new(1.0), new(0.0)},
+			new(1.0),
+		},
+		{`"reference":7,"grader":{"type":"number"}`, []string{"7 eggs", "ANSWER: 7.0"}, []string{"7", "7"}, []*float64{new(1.0), new(1.0)}, new(1.0)},
+		{`"reference":"^x","grader":{"type":"regex"}`, []string{"xY", "", "y"}, []string{"xy", "", "y"}, []*float64{new(1.0), nil, new(0.0)}, new(0.5)},
+		{`"reference":[1],"grader":{"type":"json"}`, []string{"[1.0]", "none"}, []string{"[1]", ""}, []*float64{new(1.0), nil}, new(1.0)},
+	} {
+		questions, problems := trial.Read([]byte(`{"id":"a","query":"w",`+tt.question+`}`), "")
+		if problems != nil {
+			t.Fatal(problems)
+		}
+		r := trial.Result{Arms: map[string]*trial.Arm{trial.ArmVote: {}}}
+		for i := range tt.answers {
+			id := strconv.Itoa(i)
+			r.Members = append(r.Members, trial.Member{ID: id, Answer: &tt.answers[i]})
+			r.Arms["member:"+id] = &trial.Arm{}
+		}
+		results := []trial.Result{r}
+		plan := trial.Plan{Chairmen: []council.Member{{}}, Arms: []string{trial.ArmCouncil, trial.ArmVote}}
+		trial.Compare(plan, []trial.Prepared{{Question: questions[0]}}, results)
+		var forms []string
+		var scores []*float64
+		for _, m := range results[0].Members {
+			forms = append(forms, m.Form)
+			scores = append(scores, m.Score)
+		}
+		if diff := cmp.Diff([]any{tt.forms, tt.scores, tt.vote}, []any{forms, scores, r.Arms[trial.ArmVote].Score}); diff != "" {
+			t.Errorf("%s: %s", tt.question, diff)
+		}
+	}
+}
+
+// A question with a right answer has the form of its grader. A regex is no form.
+func TestAnswerForm(t *testing.T) {
+	for line, want := range map[string]*council.AnswerForm{
+		`{"id":"a","query":"w"}`: nil,
+		`{"id":"a","query":"w","reference":"x","grader":{"type":"regex"}}`:                      nil,
+		`{"id":"a","query":"w","reference":"x"}`:                                                {Type: council.FormExact},
+		`{"id":"a","query":"w","reference":7,"grader":{"type":"number","abs":1}}`:               {Type: council.FormNumber},
+		`{"id":"a","query":"w","reference":"A","grader":{"type":"choice","options":["A","B"]}}`: {Type: council.FormChoice, Options: []string{"A", "B"}},
+	} {
+		questions, problems := trial.Read([]byte(line), trial.GraderExact)
+		if problems != nil {
+			t.Fatal(problems)
+		}
+		if diff := cmp.Diff(want, questions[0].AnswerForm()); diff != "" {
+			t.Errorf("%s: %s", line, diff)
 		}
 	}
 }

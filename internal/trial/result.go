@@ -59,7 +59,7 @@ type Member struct {
 	ID         string   `json:"id"`
 	Answer     *string  `json:"answer"` // null if the member failed
 	Score      *float64 `json:"score"`
-	Form       string   `json:"form"` // Grade.Form of the answer
+	Form       string   `json:"form"` // the answer as the vote counts it, or "" if the vote skips it
 	Ungradable bool     `json:"ungradable"`
 }
 
@@ -184,18 +184,19 @@ func (r *Result) grade(q Question, policy council.PartialPolicy) {
 	if q.grader == nil {
 		return
 	}
-	score := func(text string, failed bool) (*float64, string, bool) {
+	score := func(text string, failed bool) (*float64, bool) {
 		if failed {
-			return nil, "", false
+			return nil, false
 		}
 		g := q.grader.Grade(text)
-		return g.Score, g.Form, g.Score == nil
+		return g.Score, g.Score == nil
 	}
 	for i := range r.Members {
 		m := &r.Members[i]
 		arm := r.Arms[armMember+m.ID]
 		if m.Answer != nil {
-			m.Score, m.Form, m.Ungradable = score(*m.Answer, false)
+			m.Score, m.Ungradable = score(*m.Answer, false)
+			m.Form = q.grader.form(*m.Answer)
 		}
 		arm.Score = m.Score
 		arm.Ungradable = m.Ungradable
@@ -203,7 +204,7 @@ func (r *Result) grade(q Question, policy council.PartialPolicy) {
 	for name, arm := range r.Arms {
 		switch {
 		case name == ArmCouncil:
-			arm.Score, _, arm.Ungradable = score(r.Answer, arm.Failed)
+			arm.Score, arm.Ungradable = score(r.Answer, arm.Failed)
 			r.Score = arm.Score
 			r.Ungradable = arm.Ungradable
 		case name == ArmVote:
@@ -213,18 +214,19 @@ func (r *Result) grade(q Question, policy council.PartialPolicy) {
 			arm.Score = first(r.Members, r.Ballots, policy)
 			arm.Ungradable = arm.Score == nil && !arm.Failed
 		case arm.Answer != "":
-			arm.Score, _, arm.Ungradable = score(arm.Answer, arm.Failed)
+			arm.Score, arm.Ungradable = score(arm.Answer, arm.Failed)
 		}
 	}
 }
 
-// Vote returns the score of the members' most frequent answer. If several answers are equally frequent, it returns the
-// mean of their scores. It returns nil if no answer can be graded.
+// Vote returns the score of the members' most frequent answer. Answers with the same Form count as the same answer, and
+// answers without a Form do not count. If several answers are equally frequent, Vote returns the mean of their scores.
+// It returns nil if no answer has a Form. An answer with a Form must have a score.
 func Vote(members []Member) *float64 {
 	count := map[string]int{}
 	scores := map[string]float64{}
 	for _, m := range members {
-		if m.Score != nil {
+		if m.Form != "" {
 			count[m.Form]++
 			scores[m.Form] = *m.Score
 		}
