@@ -65,11 +65,16 @@ func Top(seed int64, standings []council.Standing) string {
 			first = append(first, s.Model)
 		}
 	}
-	if len(first) == 0 {
+	return One(seed, first)
+}
+
+// One returns one of several members, which the seed draws. It returns "" if there are no members.
+func One(seed int64, members []string) string {
+	if len(members) == 0 {
 		return ""
 	}
-	slices.Sort(first)
-	return first[newStream(seed, "top", "").below(len(first))]
+	sorted := slices.Sorted(slices.Values(members))
+	return sorted[newStream(seed, "top", "").below(len(sorted))]
 }
 
 // KeyedHash returns 16 hexadecimal digits of the HMAC-SHA-256 of a text. The same text and key give the same

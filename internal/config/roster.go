@@ -47,14 +47,17 @@ type Model struct {
 
 // Council is an entry of the roster's councils. Its seats are ids of models.
 type Council struct {
-	Name      string
-	Members   []string // at least two
-	Reviewers []string // If it is empty, the members review.
-	Chairman  string   // If it is "", the first member writes.
-	Fallbacks []string // If it is empty, the other members follow by rank.
-	Quorum    int      // 0 stands for more than half of the members
-	DataClass string   // the class of questions that name none. "" stands for the highest class.
-	Audience  []string // the labels of the tokens that may ask the council. If it is empty, every token may.
+	Name       string
+	Members    []string // at least two, but exactly one with council.ModeSingle
+	Mode       council.Mode
+	First      int                 // 0 asks all members at once
+	AnswerForm *council.AnswerForm // nil leaves the form open
+	Reviewers  []string            // If it is empty, the members review.
+	Chairman   string              // If it is "", the first member writes.
+	Fallbacks  []string            // If it is empty, the other members follow by rank.
+	Quorum     int                 // 0 stands for more than half of the members
+	DataClass  string              // the class of questions that name none. "" stands for the highest class.
+	Audience   []string            // the labels of the tokens that may ask the council. If it is empty, every token may.
 
 	// If one of the next fields has its zero value, the setting of the daemon applies.
 	MaxCostUSD     *float64

@@ -178,6 +178,7 @@ const (
 	EventAnswerDelta   EventType = "stage1.delta"    // AnswerDelta, if Plan.AnswerDeltas is set
 	EventAnswerRestart EventType = "stage1.restart"  // AnswerRestart
 	EventAnswer        EventType = "stage1.answer"   // Answer, when the member has finished
+	EventFirst         EventType = "first.done"      // FirstAsked, if Plan.First is set
 	EventStage1        EventType = "stage1.done"     // []Answer
 	EventBallot        EventType = "stage2.ballot"   // Review, when the reviewer has finished
 	EventStage2        EventType = "stage2.done"     // Tally
@@ -210,6 +211,7 @@ func (e Entry) Decode() (event Event, err error) {
 		EventAnswerDelta:   decode[AnswerDelta],
 		EventAnswerRestart: decode[AnswerRestart],
 		EventAnswer:        decode[Answer],
+		EventFirst:         decode[FirstAsked],
 		EventStage1:        decode[[]Answer],
 		EventBallot:        decode[Review],
 		EventStage2:        decode[Tally],

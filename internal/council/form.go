@@ -2,8 +2,8 @@ package council
 
 // AnswerForm says in which form members answer, so that answers can be compared. It is a grader without its reference.
 type AnswerForm struct {
-	Type    string   `json:"type" yaml:"type"`                 // FormExact, FormNormalised, FormChoice, FormNumber or FormJSON
-	Options []string `json:"options,omitempty" yaml:"options"` // only for FormChoice
+	Type    string   `json:"type" yaml:"type"`                // FormExact, FormNormalised, FormChoice, FormNumber or FormJSON
+	Options []string `json:"options,omitzero" yaml:"options"` // only for FormChoice
 }
 
 // The types of AnswerForm. FormJSON reads the whole text if it is JSON, and otherwise the last JSON object or array in

@@ -29,7 +29,7 @@ func NoteFor(s *Session) string {
 	if answered < len(s.Stage1) {
 		parts = append(parts, fmt.Sprintf("%d of %d members answered", answered, len(s.Stage1)))
 	}
-	ranked := s.Metadata.Agreement.Ballots > 0
+	ranked := s.Metadata.Agreement.Ballots > 0 || s.Mode != "" && !s.Mode.Reviews()
 	switch {
 	case !ranked:
 		parts = append(parts, "the answers were not ranked")

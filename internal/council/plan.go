@@ -15,10 +15,18 @@ type Plan struct {
 	SessionID    string      `json:"session_id"`
 	Created      time.Time   `json:"created"`      // in UTC. It is also the time of the session's records.
 	Conversation []Message   `json:"conversation"` // at least one message, and the last is from the user
-	Stages       []StagePlan `json:"stages"`       // in the order of the run
-	Answer       Source      `json:"answer"`       // the result that becomes the answer
-	Seed         int64       `json:"seed"`
-	Order        Order       `json:"order"`
+	Mode         Mode        `json:"mode"`
+	Stages       []StagePlan `json:"stages"` // in the order of the run
+	// First says how many members begin. If they give the same answer, the session ends with it, and no other stage runs.
+	// With 1, the session ends with any answer. With 0, all members are asked at once.
+	First int `json:"first,omitempty"`
+	// Form is the form in which members answer. If it is nil, they answer freely. The conversation already holds the
+	// instruction of the form.
+	Form *AnswerForm `json:"form,omitempty"`
+	// GivenFrom is the id of the session that has the given answers, or "".
+	GivenFrom string `json:"given_from,omitempty"`
+	Seed      int64  `json:"seed"`
+	Order     Order  `json:"order"`
 	Limits
 	OnPartial OnPartial `json:"on_partial"`
 	Category  string    `json:"category"`
@@ -81,15 +89,6 @@ type Measured struct {
 	LabelWanted bool `json:"label_wanted,omitempty"`
 }
 
-// Source says which result of a session becomes its answer.
-type Source string
-
-// The sources of an answer.
-const (
-	SourceSynthesis Source = "synthesis" // the text of the chairman
-	SourceOnly      Source = "only"      // the answer of the only member
-)
-
 // Kind says what a stage does.
 type Kind string
 
@@ -149,41 +148,68 @@ func (p Plan) Stage(kind Kind) StagePlan {
 
 // Members returns the seats that answer, or whose answers are given.
 func (p Plan) Members() []Member {
-	if given := p.Seats(KindGiven); given != nil {
-		return given
+	given := p.Seats(KindGiven)
+	if given == nil {
+		return p.Seats(KindAnswers)
 	}
-	return p.Seats(KindAnswers)
+	return slices.Concat(given, p.Seats(KindAnswers))
 }
 
 // Reviewers returns the seats that rank the answers.
 func (p Plan) Reviewers() []Member { return p.Seats(KindReviews) }
 
-// Chairmen returns the seats that may write the final answer, in the order in which they are tried.
-func (p Plan) Chairmen() []Member {
-	if p.Direct() {
-		return p.Members()
+// Chairmen returns the seats that may write the final answer, in the order in which they are tried. It returns nil if
+// the answer is the answer of a member.
+func (p Plan) Chairmen() []Member { return p.Seats(KindSynthesis) }
+
+// Chairman returns the id of the first chairman, or "" if no chairman writes.
+func (p Plan) Chairman() string {
+	if chairmen := p.Chairmen(); len(chairmen) > 0 {
+		return chairmen[0].ID
 	}
-	return p.Seats(KindSynthesis)
+	return ""
 }
 
-// Direct reports whether the answer of the only member is the final one.
-func (p Plan) Direct() bool { return p.Answer == SourceOnly }
-
-// answersTime is the share of the session's time, 0 to 1, that is over when the answers must be complete. answersMoney
-// is the share of the cost and token limits that may be spent by then. The other two constants say the same about the
-// reviews.
+// The parts in which the stages share the time and the money of a session. Answers get two parts of the time and five
+// parts of the money.
 const (
-	answersTime, answersMoney = 0.4, 0.5
-	reviewsTime, reviewsMoney = 0.8, 0.8
+	answersTime, answersMoney     = 2.0, 5.0
+	reviewsTime, reviewsMoney     = 2.0, 3.0
+	synthesisTime, synthesisMoney = 1.0, 2.0
 )
 
-// Stages returns the stages of a council. The members answer, the reviewers rank, and the chairmen are tried in their
-// order until one of them writes the final answer.
-func Stages(members, reviewers, chairmen []Member) []StagePlan {
-	return []StagePlan{
-		{Kind: KindAnswers, Seats: members, TimeEnd: answersTime, MoneyEnd: answersMoney},
-		{Kind: KindReviews, Seats: reviewers, TimeEnd: reviewsTime, MoneyEnd: reviewsMoney},
-		{Kind: KindSynthesis, Seats: chairmen, TimeEnd: 1, MoneyEnd: 1},
+// Stages returns the stages of a mode. The members answer, the reviewers rank, and the chairmen are tried in their
+// order until one of them writes the final answer. A mode that leaves out a stage gives its time and money to the
+// others.
+func Stages(mode Mode, members, reviewers, chairmen []Member) []StagePlan {
+	stages := []StagePlan{{Kind: KindAnswers, Seats: members, TimeEnd: answersTime, MoneyEnd: answersMoney}}
+	add := func(kind Kind, seats []Member, time, money float64) {
+		last := stages[len(stages)-1]
+		stages = append(stages, StagePlan{Kind: kind, Seats: seats, TimeEnd: last.TimeEnd + time, MoneyEnd: last.MoneyEnd + money})
+	}
+	if mode.Reviews() {
+		add(KindReviews, reviewers, reviewsTime, reviewsMoney)
+	}
+	if mode.Writes() {
+		add(KindSynthesis, chairmen, synthesisTime, synthesisMoney)
+	}
+	all := stages[len(stages)-1]
+	for i := range stages {
+		stages[i].TimeEnd /= all.TimeEnd
+		stages[i].MoneyEnd /= all.MoneyEnd
+	}
+	return stages
+}
+
+// ModeOf returns the mode of a plan whose log does not name one, because an earlier build stored it.
+func (p Plan) ModeOf() Mode {
+	switch {
+	case p.Mode != "":
+		return p.Mode
+	case p.Chairmen() == nil:
+		return ModeSingle
+	default:
+		return ModeCouncil
 	}
 }
 
@@ -216,8 +242,8 @@ type AuditThresholds struct {
 	PositionVariance  float64 `json:"position_variance"`  // in squared points, 0 or more. ADR-015 suggests 0.5.
 }
 
-// Request returns a request that asks the same question of the same council again. For a direct plan it names no model,
-// because a council needs more than one.
+// Request returns a request that asks the same question of the same council again. After a side request, it asks the
+// whole council.
 func (p Plan) Request() Request {
 	r := Request{
 		Messages: p.Conversation, Seed: &p.Seed, Order: p.Order,
@@ -234,8 +260,13 @@ func (p Plan) Request() Request {
 	if p.Timeout > 0 {
 		r.TimeoutSeconds = new(p.Timeout.Seconds())
 	}
-	if p.Direct() {
+	if p.Side {
 		return r
+	}
+	r.Mode = p.Mode
+	r.AnswerForm = p.Form
+	if p.First > 0 {
+		r.First = &p.First
 	}
 	if p.CouncilName != "" && !p.Chosen {
 		r.Council = p.CouncilName
@@ -244,9 +275,7 @@ func (p Plan) Request() Request {
 			r.Models = append(r.Models, ModelOf(m.ID))
 		}
 	}
-	if len(p.Chairmen()) > 0 {
-		r.Chairman = p.Chairmen()[0].ID
-	}
+	r.Chairman = p.Chairman()
 	return r
 }
 
@@ -263,11 +292,7 @@ func (p Plan) Council() string {
 	for i, m := range p.Members() {
 		names[i] = m.ID
 	}
-	chairman := ""
-	if len(p.Chairmen()) > 0 && !p.Direct() {
-		chairman = p.Chairmen()[0].ID
-	}
-	return strings.Join(names, ",") + ";" + chairman
+	return strings.Join(names, ",") + ";" + p.Chairman()
 }
 
 // ModelOf returns the model of the seat whose id is the argument member.
@@ -322,9 +347,16 @@ func (p Plan) Preview() string {
 
 // Session returns the session of a plan as it is before the run begins.
 func (p Plan) Session() *Session {
+	var first *FirstAsked
+	if p.GivenFrom != "" {
+		first = &FirstAsked{Convened: true, Why: FirstOnDemand}
+		for _, m := range p.Seats(KindGiven) {
+			first.Asked = append(first.Asked, m.ID)
+		}
+	}
 	return &Session{
 		ID: p.SessionID, Status: StatusRunning, Created: p.Created, Query: p.Preview(), Council: p.CouncilLabel(),
-		User: p.User, Degradation: []Degradation{},
+		User: p.User, Mode: p.Mode, AnswerFrom: AnswerFrom{Rule: RuleNone, Tied: []string{}}, Degradation: []Degradation{},
 		Stage1: make([]Answer, 0, len(p.Members())), Stage2: make([]Review, 0, len(p.Reviewers())),
 		Metadata: Metadata{
 			ReviewerPositionMapping: map[string]map[string]int{},
@@ -334,8 +366,8 @@ func (p Plan) Session() *Session {
 				LeaveOneOut: []Omission{},
 			}},
 			Seed: p.Seed, Order: p.Order, Warnings: append([]Warning{}, p.Warnings...), Versions: p.Versions,
-			LabelWanted: p.LabelWanted,
-			Usage:       TotalUsage{ByStage: map[Stage]Usage{}, ByModel: map[string]Usage{}},
+			LabelWanted: p.LabelWanted, Stages: []Stage{}, First: first, GivenFrom: p.GivenFrom,
+			Usage: TotalUsage{ByStage: map[Stage]Usage{}, ByModel: map[string]Usage{}},
 		},
 	}
 }

@@ -72,19 +72,24 @@ func IsLanguage(code string) bool {
 // Request is the question of a caller. The question is Query or Messages. The zero value of any other field stands for
 // the configured default.
 type Request struct {
-	Query          string    `json:"query,omitempty"`
-	Messages       []Message `json:"messages,omitempty"`
-	Models         []string  `json:"models,omitempty"`
-	Council        string    `json:"council,omitempty"` // the name of a configured council, in place of Models
-	Chairman       string    `json:"chairman,omitempty"`
-	Seed           *int64    `json:"seed,omitempty"` // 0 to MaxSeed, or -1, which means the same as nil
-	Order          Order     `json:"order,omitempty"`
-	TimeoutSeconds *float64  `json:"timeout_seconds,omitempty"`
-	MaxCostUSD     *float64  `json:"max_cost_usd,omitempty"`
-	MaxTotalTokens *int64    `json:"max_total_tokens,omitempty"`
-	OnPartial      OnPartial `json:"on_partial,omitempty"` // PartialAccept by default
-	Category       string    `json:"category,omitempty"`   // one of Categories
-	Language       string    `json:"language,omitempty"`   // ISO 639-1
+	Query    string    `json:"query,omitempty"`
+	Messages []Message `json:"messages,omitempty"`
+	Models   []string  `json:"models,omitempty"`
+	Council  string    `json:"council,omitempty"` // the name of a configured council, in place of Models
+	Chairman string    `json:"chairman,omitempty"`
+	Mode     Mode      `json:"mode,omitempty"`
+	// First is how many members begin, as Plan.First: 1 to the number of members - 1.
+	First *int `json:"first,omitempty"`
+	// AnswerForm is the form in which members answer. ModeVote needs it, and First needs it to compare answers.
+	AnswerForm     *AnswerForm `json:"answer_form,omitempty"`
+	Seed           *int64      `json:"seed,omitempty"` // 0 to MaxSeed, or -1, which means the same as nil
+	Order          Order       `json:"order,omitempty"`
+	TimeoutSeconds *float64    `json:"timeout_seconds,omitempty"`
+	MaxCostUSD     *float64    `json:"max_cost_usd,omitempty"`
+	MaxTotalTokens *int64      `json:"max_total_tokens,omitempty"`
+	OnPartial      OnPartial   `json:"on_partial,omitempty"` // PartialAccept by default
+	Category       string      `json:"category,omitempty"`   // one of Categories
+	Language       string      `json:"language,omitempty"`   // ISO 639-1
 	// DataClass is one of the roster's classes. The default is the class of the council, or the highest class.
 	DataClass string `json:"data_class,omitempty"`
 	// OutputSchema is a JSON Schema that the final answer has to fit. {"type": "object"} asks for any JSON object. If it
@@ -96,8 +101,11 @@ type Request struct {
 	// OutputName and OutputStrict become Name and Strict of Plan.Output.
 	OutputName   string `json:"-"`
 	OutputStrict bool   `json:"-"`
-	// Direct asks only the one model of Models, without reviews, a ranking and records.
+	// Direct asks the one model of Models in ModeSingle, if the request names no Mode.
 	Direct bool `json:"-"`
+	// Whole says that all members are asked at once, whatever the configuration says. Without a Mode, the mode is
+	// ModeCouncil.
+	Whole bool `json:"-"`
 	// Token names the caller's token. It is "" if the daemon requires no token.
 	Token string `json:"-"`
 	// User names the person for whom the caller asks. It is "" if the caller names none.

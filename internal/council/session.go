@@ -26,7 +26,10 @@ type Session struct {
 	Query   string    `json:"query"`          // the beginning of the question, see Plan.Preview
 	Council string    `json:"council"`        // the name of the council, DefaultCouncil without a roster
 	User    string    `json:"user,omitempty"` // the caller's name for the person that asks
+	Mode    Mode      `json:"mode"`           // "" in sessions of older versions
 	Answer  string    `json:"answer"`
+	// AnswerFrom says where Answer comes from. Its rule is "" in sessions of older versions.
+	AnswerFrom AnswerFrom `json:"answer_from"`
 	// Note is for people who read only the answer. It says on one line what is missing from a degraded session, and who
 	// wrote the answer. It is "" if nothing important is missing, if the answer is JSON, or if notes are switched off.
 	Note        string        `json:"note,omitempty"`
@@ -97,6 +100,8 @@ type Answer struct {
 	FinishReason *string `json:"finish_reason"`
 	Spent
 	Error *Failure `json:"error"`
+	// Given says that the answer comes from an earlier session, which has paid for it.
+	Given bool `json:"given,omitempty"`
 }
 
 // Review is a reviewer's reply to its slate, with the ballot that was read from it.
@@ -180,12 +185,18 @@ type Metadata struct {
 	// slate.
 	ReviewerPositionMapping map[string]map[string]int `json:"reviewer_position_mapping"`
 	Tally
-	Seed     int64      `json:"seed"`
-	Order    Order      `json:"order"`
-	Usage    TotalUsage `json:"usage"`
-	Timing   Timing     `json:"timing"`
-	Warnings []Warning  `json:"warnings"`
-	Versions Versions   `json:"versions"`
+	// Stages has the stages that ran, in their order.
+	Stages []Stage `json:"stages"`
+	// First says what the members that began decided. It is null if all members were asked at once.
+	First *FirstAsked `json:"first"`
+	// GivenFrom is the id of the session that has the given answers. It is "" if no answer was given.
+	GivenFrom string     `json:"given_from,omitempty"`
+	Seed      int64      `json:"seed"`
+	Order     Order      `json:"order"`
+	Usage     TotalUsage `json:"usage"`
+	Timing    Timing     `json:"timing"`
+	Warnings  []Warning  `json:"warnings"`
+	Versions  Versions   `json:"versions"`
 	// DemographicJudgement is the finding of BackendJudge. It is null if that backend is switched off.
 	DemographicJudgement *DemographicJudgement `json:"demographic_judgement"`
 	// DemographicClustering is the finding of BackendEmbedding. It is null if that backend is switched off.
@@ -365,6 +376,7 @@ const (
 	WarnToolsIgnored   WarningCode = "tools_ignored"    // the request offered tools, and a council calls none
 	WarnHistoryReduced WarningCode = "history_reduced"  // earlier turns held content that a council cannot read
 	WarnSideRequest    WarningCode = "side_request"     // one member answered a chat program's request for its own use
+	WarnVoteTied       WarningCode = "vote_tied"        // several answers are equally frequent, and the seed drew one
 	WarnTwinsJudge     WarningCode = "twins_judge"      // seats of one model judge each other: too few ballots otherwise
 )
 
@@ -381,7 +393,8 @@ type Started struct {
 	SessionID string   `json:"session_id"`
 	Models    []string `json:"models"`
 	Reviewers []string `json:"reviewers"`
-	Chairman  string   `json:"chairman"`
+	Chairman  string   `json:"chairman"` // "" if no chairman writes
+	Mode      Mode     `json:"mode"`
 	Seed      int64    `json:"seed"`
 	Order     Order    `json:"order"`
 	Versions  Versions `json:"versions"`

@@ -109,6 +109,9 @@ func newSetup(cfg config.Config, r *config.Roster, base pipeline.Options) (*setu
 		o := base
 		o.Council = c.Name
 		o.Models = c.Members
+		o.Mode = cmp.Or(c.Mode, o.Mode)
+		o.First = c.First
+		o.Form = c.AnswerForm
 		o.Reviewers = c.Reviewers
 		o.Chairman = c.Chairman
 		o.ChairmanFallbacks = c.Fallbacks

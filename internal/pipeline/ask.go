@@ -22,34 +22,108 @@ const answerPause = 250 * time.Millisecond
 // these answers, take uses the reviews too.
 func (r *run) take(stage council.StagePlan) *council.Error {
 	for _, m := range stage.Seats {
-		if text, ok := stage.Given[m.ID]; ok {
-			r.authors = append(r.authors, m.ID)
-			r.answers[m.ID] = text
+		text, ok := stage.Given[m.ID]
+		if !ok {
+			continue
 		}
-	}
-	if quorum := Quorum(r.plan.Rules.Quorum, len(stage.Seats)); len(r.authors) < quorum {
-		return &council.Error{
-			Code:   council.CodeNoQuorum,
-			Detail: fmt.Sprintf("%d of %d members answered, the quorum is %d", len(r.authors), len(stage.Seats), quorum),
+		r.calls.Memory.Hold(int64(len(text)))
+		r.authors = append(r.authors, m.ID)
+		r.answers[m.ID] = text
+		a := council.Answer{
+			Model: m.ID, Status: council.OutcomeOK, Response: &text, Spent: council.Spent{Usage: council.NoUsage()}, Given: true,
 		}
+		r.session.Stage1 = append(r.session.Stage1, a)
+		r.observe(council.EventAnswer, a)
 	}
 	if given := stage.Reviews; given != nil {
 		r.session.Stage2 = given.Reviews
 		r.session.Metadata.Agreement = given.Agreement
 		r.session.Metadata.AggregateRankings = given.Standings
 	}
-	return nil
+	if r.plan.Seats(council.KindAnswers) != nil {
+		return nil
+	}
+	return r.quorum(false)
 }
 
 // ask asks the seats of a stage for their answers. It returns an error if too few seats answer for a quorum.
 func (r *run) ask(ctx context.Context, stage council.StagePlan) *council.Error {
 	defer r.stopwatch(council.Stage1, &r.session.Metadata.Timing.Stage1MS)()
-	stageCtx, delivered, cancel := r.stragglerContext(ctx, council.Stage1, len(stage.Seats))
+	seats := stage.Seats
+	if r.plan.First > 0 {
+		asked, failure := r.askFirst(ctx, seats)
+		if failure != nil {
+			return failure
+		}
+		if seats = seats[asked:]; r.settled() {
+			seats = nil
+		}
+	}
+	late, failure := r.askSeats(ctx, seats, len(stage.Seats), endOf(r.plan, council.Stage1))
+	if failure != nil {
+		return failure
+	}
+	var short []string
+	for _, a := range r.session.Stage1 {
+		if a.FinishReason != nil && *a.FinishReason == "length" && a.Error == nil {
+			short = append(short, a.Model)
+		}
+	}
+	r.observe(council.EventStage1, r.session.Stage1)
+	if len(short) > 0 {
+		r.warn(council.WarnAnswerCutShort, "cut off at the token limit: the answers of "+strings.Join(short, ", "))
+	}
+	if ctx.Err() != nil {
+		return r.stop(ctx)
+	}
+	if r.plan.Mode == council.ModeSingle && r.plan.Output != nil && len(r.authors) == 0 {
+		return r.noValidOutput(r.session.Degradation)
+	}
+	if r.settled() {
+		return r.stop(ctx)
+	}
+	if failure := r.quorum(late); failure != nil {
+		return failure
+	}
+	r.warnOfFastestOnly(council.Stage1)
+	return r.stop(ctx)
+}
+
+// askFirst asks the members that begin, and notes whether their answers decide the session. They have half of the time
+// for answers, because the other members may need the rest. It returns how many members it has asked. It asks nobody if
+// answers cannot be compared.
+func (r *run) askFirst(ctx context.Context, seats []council.Member) (asked int, failure *council.Error) {
+	meta := &r.session.Metadata
+	if n := r.plan.First; n == 1 || r.plan.Form != nil {
+		if _, failure := r.askSeats(ctx, seats[:n], n, endOf(r.plan, council.Stage1)/2); failure != nil { //nolint:mnd // half
+			return n, failure
+		}
+		meta.First = new(First(r.plan, r.session.Stage1))
+		asked = n
+	} else {
+		meta.First = &council.FirstAsked{Asked: []string{}, Convened: true, Why: council.FirstNoForm}
+	}
+	if ctx.Err() == nil {
+		r.observe(council.EventFirst, *meta.First)
+	}
+	return asked, r.stop(ctx)
+}
+
+// askSeats asks some seats of a stage at the same time, until the time end after the start of the run, or until a
+// quorum of n seats has answered and the grace period is over. The result late says that the time ran out.
+func (r *run) askSeats(
+	ctx context.Context, seats []council.Member, n int, end time.Duration,
+) (late bool, failure *council.Error) {
+	if len(seats) == 0 {
+		return false, nil
+	}
+	stageCtx, delivered, cancel := r.stragglerContext(ctx, council.Stage1, n, end)
 	defer cancel()
+	single := r.plan.Mode == council.ModeSingle
 	o := stage1.Options{Sampling: r.plan.Rules.Sampling}
 	switch {
-	case r.plan.Direct() && r.plan.Deltas:
-		r.voidText(stage.Seats)
+	case single && r.plan.Deltas:
+		r.voidText(seats)
 		o.OnDelta = func(member, text string) {
 			// A resumed session validates a JSON reply from its log again, which calls OnDelta again. The client has
 			// seen an answer that the log holds.
@@ -61,7 +135,7 @@ func (r *run) ask(ctx context.Context, stage council.StagePlan) *council.Error {
 			r.observe(council.EventRestart, council.Restart{Model: member, Reason: council.FailThinking})
 		}
 	case r.plan.AnswerDeltas:
-		r.voidAnswers()
+		r.voidAnswers(seats)
 		o.DeltaPause = answerPause
 		o.OnDelta = func(member, text string) {
 			r.observe(council.EventAnswerDelta, council.AnswerDelta{Model: member, Text: text})
@@ -72,58 +146,51 @@ func (r *run) ask(ctx context.Context, stage council.StagePlan) *council.Error {
 		o.OnVoid = func(member string) { o.OnRestart(member, council.FailThinking) }
 	}
 	var members council.Completer = r.calls
-	calls := stage1.Calls(stage.Seats, r.plan.Conversation, o)
-	if r.plan.Direct() {
-		writers, failure := r.writers(ctx)
-		if failure != nil {
-			return failure
+	calls := stage1.Calls(seats, r.plan.Conversation, o)
+	if single {
+		if members, failure = r.writers(ctx); failure != nil {
+			return false, failure
 		}
-		members = writers
 	} else {
 		r.calls.Announce(ctx, calls)
 	}
-	r.session.Stage1 = stage1.Ask(stageCtx, members, calls, func(a council.Answer) {
+	answers := stage1.Ask(stageCtx, members, calls, func(a council.Answer) {
 		r.observe(council.EventAnswer, a)
 		delivered(a.Status)
 	})
-
-	var failed []council.FieldError
-	var short []string
-	for _, a := range r.session.Stage1 {
+	for _, a := range answers {
 		if a.Error != nil {
 			r.degrade(council.Stage1, a.Model, a.Error)
-			failed = append(failed, seatError(a.Model, a.Error, r.p.o.Settings))
 			continue
 		}
 		r.authors = append(r.authors, a.Model)
 		r.answers[a.Model] = *a.Response
-		if a.FinishReason != nil && *a.FinishReason == "length" {
-			short = append(short, a.Model)
+	}
+	r.session.Stage1 = append(r.session.Stage1, answers...)
+	return stageCtx.Err() != nil, nil
+}
+
+// quorum returns an error if too few members answered. The argument late says that the time for answers ran out.
+func (r *run) quorum(late bool) *council.Error {
+	members := len(r.plan.Members())
+	quorum := Quorum(r.plan.Rules.Quorum, members)
+	if len(r.authors) >= quorum {
+		return nil
+	}
+	e := &council.Error{
+		Code: council.CodeNoQuorum, RetryAfter: r.retryAfter(quorum - len(r.authors)),
+		Detail: fmt.Sprintf("%d of %d members answered, the quorum is %d", len(r.authors), members, quorum),
+	}
+	for _, a := range r.session.Stage1 {
+		if a.Error != nil {
+			e.Fields = append(e.Fields, seatError(a.Model, a.Error, r.p.o.Settings))
 		}
 	}
-	r.observe(council.EventStage1, r.session.Stage1)
-	if len(short) > 0 {
-		r.warn(council.WarnAnswerCutShort, "cut off at the token limit: the answers of "+strings.Join(short, ", "))
+	if late {
+		e.Code = council.CodeDeadline
+		e.Detail = "the time for the answers ran out: " + e.Detail
 	}
-	if ctx.Err() != nil {
-		return r.stop(ctx)
-	}
-	if r.plan.Direct() && r.plan.Output != nil && len(r.authors) == 0 {
-		return r.noValidOutput(r.session.Degradation)
-	}
-	if quorum := Quorum(r.plan.Rules.Quorum, len(stage.Seats)); len(r.authors) < quorum {
-		e := &council.Error{
-			Code: council.CodeNoQuorum, Fields: failed, RetryAfter: r.retryAfter(quorum - len(r.authors)),
-			Detail: fmt.Sprintf("%d of %d members answered, the quorum is %d", len(r.authors), len(stage.Seats), quorum),
-		}
-		if stageCtx.Err() != nil {
-			e.Code = council.CodeDeadline
-			e.Detail = "the time for the answers ran out: " + e.Detail
-		}
-		return e
-	}
-	r.warnOfFastestOnly(council.Stage1)
-	return r.stop(ctx)
+	return e
 }
 
 // retryAfter returns how long a client should wait before enough of the failed members may answer again. The argument

@@ -12,7 +12,7 @@ import (
 func TestStagesEndBeforeTheRun(t *testing.T) {
 	ends := func(ms uint32) bool {
 		timeout := time.Millisecond + time.Duration(ms)*time.Millisecond
-		plan := council.Plan{Limits: council.Limits{Timeout: timeout}, Stages: council.Stages(nil, nil, nil)}
+		plan := council.Plan{Limits: council.Limits{Timeout: timeout}, Stages: council.Stages(council.ModeCouncil, nil, nil, nil)}
 		one, two, three := endOf(plan, council.Stage1), endOf(plan, council.Stage2), endOf(plan, council.Stage3)
 		return 0 < one && one < two && two < three && three < timeout
 	}

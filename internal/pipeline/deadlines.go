@@ -29,21 +29,26 @@ func FirstStage(plan council.Plan) time.Duration { return endOf(plan, council.St
 
 // until returns a context that ends at the deadline of the stage.
 func (r *run) until(ctx context.Context, stage council.Stage) (context.Context, context.CancelFunc) {
-	return context.WithDeadlineCause(
-		ctx, r.start.Add(endOf(r.plan, stage)), errors.New("the time for "+string(stage)+" ran out"),
-	)
+	return r.untilTime(ctx, stage, endOf(r.plan, stage))
+}
+
+// untilTime returns a context that ends when the run has taken the time end. The stage names that time in errors.
+func (r *run) untilTime(
+	ctx context.Context, stage council.Stage, end time.Duration,
+) (context.Context, context.CancelFunc) {
+	return context.WithDeadlineCause(ctx, r.start.Add(end), errors.New("the time for "+string(stage)+" ran out"))
 }
 
 // stragglerContext returns a context for the calls of a stage with n seats. The caller must call the function delivered
-// with each outcome. The context ends at the deadline of the stage, or with council.ErrCut when the grace period for
-// slow seats is over. The grace period begins with the outcome that completes a quorum. That outcome may come from an
+// with each outcome. The context ends when the run has taken the time end, or with council.ErrCut when the grace period
+// for slow seats is over. The grace period begins with the outcome that completes a quorum. That outcome may come from an
 // earlier process of the run.
-func (r *run) stragglerContext(ctx context.Context, stage council.Stage, n int) (
+func (r *run) stragglerContext(ctx context.Context, stage council.Stage, n int, end time.Duration) (
 	_ context.Context, delivered func(council.Outcome), cancel func(),
 ) {
-	ctx, end := r.until(ctx, stage)
+	ctx, cancelled := r.untilTime(ctx, stage, end)
 	if r.plan.Rules.StragglerGrace == nil {
-		return ctx, func(council.Outcome) {}, end
+		return ctx, func(council.Outcome) {}, cancelled
 	}
 	grace := *r.plan.Rules.StragglerGrace
 	quorum := Quorum(r.plan.Rules.Quorum, n)
@@ -61,6 +66,9 @@ func (r *run) stragglerContext(ctx context.Context, stage council.Stage, n int) 
 	}
 	timer := time.AfterFunc(wait, func() { cut(cause) })
 	var ok atomic.Int64
+	if stage == council.Stage1 { // Others may have answered before these seats were asked.
+		ok.Store(int64(len(r.authors)))
+	}
 	delivered = func(o council.Outcome) {
 		if o == council.OutcomeOK && ok.Add(1) == int64(quorum) && len(earlier) < quorum {
 			timer.Reset(grace)
@@ -68,7 +76,7 @@ func (r *run) stragglerContext(ctx context.Context, stage council.Stage, n int) 
 	}
 	return ctx, delivered, func() {
 		timer.Stop()
-		end()
+		cancelled()
 	}
 }
 

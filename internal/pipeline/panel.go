@@ -159,13 +159,16 @@ func (p *Pipeline) armPlan(plan council.Plan, arm Arm, held *council.Session) (c
 	plan.Sides = nil
 	synthesis := plan.Stage(council.KindSynthesis)
 	if arm.Kind == ArmEnsemble {
-		answers := plan.Stage(council.KindAnswers)
-		answers.Seats = p.samples(arm)
-		plan.Stages = []council.StagePlan{answers, synthesis}
+		plan.Mode = council.ModeSynthesis
+		plan.Stages = council.Stages(plan.Mode, p.samples(arm), nil, synthesis.Seats)
+		plan.Stages[1].Prompt = synthesis.Prompt
 		return plan, nil
 	}
 	if arm.Kind == ArmPlacebo && held.Metadata.Agreement.Ballots == 0 {
 		return plan, &council.Error{Code: council.CodeNoQuorum, Detail: "there is no ranking that could be permuted"}
+	}
+	if arm.Kind == ArmSynthesis {
+		plan.Mode = council.ModeSynthesis
 	}
 	given := council.StagePlan{Kind: council.KindGiven, Seats: plan.Members(), Given: map[string]string{}}
 	for _, a := range held.Stage1 {
@@ -210,7 +213,7 @@ func (p *Pipeline) samples(arm Arm) []council.Member {
 	seats := make([]council.Member, arm.Samples)
 	for i := range seats {
 		seats[i] = arm.Model
-		seats[i].ID = fmt.Sprintf("%s#%d", council.ModelOf(arm.Model.ID), i+1)
+		seats[i].ID = seatID(council.ModelOf(arm.Model.ID), i+1)
 		if arm.Seeded {
 			profile := *cmp.Or(arm.Model.Profile, &council.Profile{})
 			profile.Body = maps.Clone(profile.Body)

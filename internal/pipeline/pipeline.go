@@ -105,6 +105,12 @@ type Lineup struct {
 	// its own.
 	Same func(model string) string
 
+	// Mode is the mode of requests that name none. "" means council.ModeCouncil. First and Form are Plan.First and
+	// Plan.Form of requests that name none.
+	Mode  council.Mode
+	First int
+	Form  *council.AnswerForm
+
 	Models []string
 	// Chairman writes the final answer. If it is "", the first model is the chairman.
 	Chairman string
@@ -140,7 +146,7 @@ type Draws struct {
 
 func (o Options) validate() error {
 	var errs []error
-	if len(o.Models) < 2 {
+	if len(o.Models) < 2 && o.Mode != council.ModeSingle {
 		errs = append(errs, errors.New("a council needs two or more models"))
 	}
 	if len(o.Models) > o.MaxModels || len(o.Reviewers) > o.MaxModels {
@@ -194,6 +200,7 @@ func New(o Options) (*Pipeline, error) {
 	if o.Chairman == "" {
 		o.Chairman = o.Models[0]
 	}
+	o.Mode = cmp.Or(o.Mode, council.ModeCouncil)
 	if o.ConfigVersion == "" {
 		o.ConfigVersion = stage2.PromptVersion
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/councild/councild/internal/anonymize"
 	"github.com/councild/councild/internal/calls"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/stage1"
 	"github.com/councild/councild/internal/stage2"
 )
 
@@ -40,20 +41,27 @@ func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 		v.add("council", "council and models are both given", "give one of them")
 	}
 	p.tools(v, r, &plan)
-	members := p.members(v, r.Models, r.Direct)
-	if plan.Side && !r.Direct && len(members) > 0 {
-		r.Direct = true
+	p.shape(v, r, &plan)
+	members := p.members(v, r.Models, plan.Mode)
+	if plan.Side && plan.Mode != council.ModeSingle && len(members) > 0 {
+		plan.Mode = council.ModeSingle
+		plan.First = 0
 		members = p.side(&plan, members)
 	}
-	reviewers := members
-	if len(p.o.Reviewers) > 0 {
+	if n := len(members); plan.First != 0 && (plan.First < 1 || plan.First >= n) && n > 1 {
+		v.add("first", fmt.Sprintf("%d of %d members cannot begin", plan.First, n),
+			fmt.Sprintf("give a whole number from 1 to %d, or leave it out to ask all at once", n-1))
+	}
+	var reviewers []council.Member
+	switch {
+	case !plan.Mode.Reviews():
+	case len(p.o.Reviewers) > 0:
 		reviewers = p.seats(p.o.Reviewers)
+	default:
+		reviewers = members
 	}
 	if r.Chairman != "" && !p.allowed[r.Chairman] {
 		v.forbid("chairman", r.Chairman)
-	}
-	if r.Direct {
-		reviewers = nil
 	}
 	var judge bool
 	if plan.Twins, reviewers, judge = p.twins(members, reviewers); judge {
@@ -66,15 +74,15 @@ func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 	if plan.Output = output(v, r); plan.Output != nil {
 		plan.Versions.Synthesis = withSchema
 	}
-	if r.Direct {
-		plan.Answer = council.SourceOnly
-		plan.Stages = []council.StagePlan{{Kind: council.KindAnswers, Seats: members, TimeEnd: 1, MoneyEnd: 1}}
-	} else {
-		chairmen := p.chairmen(append([]string{cmp.Or(r.Chairman, p.o.Chairman)}, p.o.ChairmanFallbacks...))
-		plan.Answer = council.SourceSynthesis
-		plan.Stages = council.Stages(members, reviewers, chairmen)
-		plan.Stages[1].Prompt = stage2.PromptVersion
-		plan.Stages[2].Prompt = plan.Versions.Synthesis
+	chairmen := p.chairmen(append([]string{cmp.Or(r.Chairman, p.o.Chairman)}, p.o.ChairmanFallbacks...))
+	plan.Stages = council.Stages(plan.Mode, members, reviewers, chairmen)
+	for i := range plan.Stages {
+		switch plan.Stages[i].Kind { //nolint:exhaustive // the conversation is the prompt of the others
+		case council.KindReviews:
+			plan.Stages[i].Prompt = stage2.PromptVersion
+		case council.KindSynthesis:
+			plan.Stages[i].Prompt = plan.Versions.Synthesis
+		}
 	}
 
 	p.choose(v, r, &plan)
@@ -82,13 +90,89 @@ func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 	if err := v.err(); err != nil {
 		return council.Plan{}, err
 	}
-	if !plan.Direct() {
+	if plan.Mode.Reviews() {
 		plan.Sides = p.plannedSides(plan)
 	}
 	plan.ShadowRate = p.o.ShadowRate
-	plan.LabelWanted = !plan.Direct() && anonymize.LabelWanted(plan.Seed, p.o.LabelRate)
-	plan.Shadow = plan.LabelWanted || !plan.Direct() && anonymize.Shadowed(plan.Seed, p.o.ShadowRate)
+	if plan.Mode == council.ModeCouncil {
+		plan.LabelWanted = anonymize.LabelWanted(plan.Seed, p.o.LabelRate)
+		plan.Shadow = plan.LabelWanted || anonymize.Shadowed(plan.Seed, p.o.ShadowRate)
+	}
 	return plan, nil
+}
+
+// shape decides which stages the session runs: it sets the mode, how many members begin, and the form of their answers.
+func (p *Pipeline) shape(v *validation, r council.Request, plan *council.Plan) {
+	plan.Mode = p.o.Mode
+	plan.First = p.o.First
+	switch {
+	case r.Mode != "":
+		plan.Mode = r.Mode
+	case r.Direct:
+		plan.Mode = council.ModeSingle
+		plan.First = 0
+	case r.Whole:
+		plan.Mode = council.ModeCouncil
+	}
+	if r.Whole {
+		plan.First = 0
+	}
+	if r.First != nil {
+		if plan.First = *r.First; plan.First == 0 {
+			plan.First = -1 // 0 would mean that all members begin.
+		}
+	}
+	mode := plan.Mode
+	if !mode.Known() {
+		v.add("mode", fmt.Sprintf("%.64q is not a mode of a council", mode), "use "+council.ModeChoices)
+		return
+	}
+	schema := len(r.OutputSchema) > 0
+	if plan.Form = r.AnswerForm; plan.Form == nil && !schema {
+		plan.Form = p.o.Form
+	}
+	p.form(v, plan)
+	if mode == council.ModeVote && plan.Form == nil {
+		v.add("answer_form", "a vote counts equal answers, and no form of the answers is given",
+			`give one, such as {"type": "number"}, or ask in another mode`)
+	}
+	if schema && !mode.Writes() && mode != council.ModeSingle {
+		v.add("output_schema", "the answer is that of a member, word for word, and members follow no schema",
+			"leave it out, or ask in the mode council, synthesis or single")
+	}
+	if schema && r.AnswerForm != nil {
+		v.add("answer_form", "output_schema gives the answer a form already", "leave one of them out")
+	}
+	if r.Chairman != "" && !mode.Writes() {
+		v.add("chairman", fmt.Sprintf("nobody writes a synthesis in the mode %s", mode),
+			"leave it out, or ask in the mode council or synthesis")
+	}
+	if plan.First != 0 && (schema || mode == council.ModeVote || mode == council.ModeSingle) {
+		with := "the mode " + string(mode)
+		if schema {
+			with = "output_schema"
+		}
+		v.add("first", "it does not go with "+with, "leave it out, or ask a council of the roster that has no first")
+	}
+}
+
+// form checks the form of a plan's answers, and adds its instruction to the question.
+func (p *Pipeline) form(v *validation, plan *council.Plan) {
+	if plan.Form == nil || len(plan.Conversation) == 0 {
+		return
+	}
+	form, err := stage1.NewForm(*plan.Form)
+	if err != nil {
+		v.add("answer_form", "it cannot be used: "+err.Error(), "")
+		return
+	}
+	last := len(plan.Conversation) - 1
+	question := plan.Conversation[last].Content
+	// A question that is asked again has the instruction already.
+	if instruction := form.Instruction(); !strings.HasSuffix(question, instruction) {
+		plan.Conversation = slices.Clone(plan.Conversation)
+		plan.Conversation[last].Content = question + "\n\n" + instruction
+	}
 }
 
 // choose applies the fields of a request that change its session: order, on_partial, limits, category and language.
@@ -265,15 +349,27 @@ func (p *Pipeline) conversation(v *validation, r council.Request) []council.Mess
 }
 
 // members validates the models that a request names, and returns the seats of the members.
-func (p *Pipeline) members(v *validation, models []string, direct bool) []council.Member {
+func (p *Pipeline) members(v *validation, models []string, mode council.Mode) []council.Member {
+	names := models
 	if models == nil {
-		return p.seats(p.o.Models)
+		names = p.o.Models
 	}
-	if len(models) < 2 && !direct {
+	switch {
+	case mode == council.ModeSingle && len(names) > 1:
+		v.add("mode", fmt.Sprintf("single asks one model, and there are %d", len(names)),
+			"name one model in models, or ask in another mode")
+	case mode == council.ModeSingle || len(names) > 1:
+	case models == nil:
+		v.add("mode", fmt.Sprintf("the council has one model, and the mode %s needs two", mode),
+			"ask in the mode single, or name two or more models")
+	default:
 		v.add(
 			"models", fmt.Sprintf("%d given, a council needs at least 2", len(models)),
 			"name two or more models, or leave the field out for the configured council",
 		)
+	}
+	if models == nil {
+		return p.seats(p.o.Models)
 	}
 	if len(models) > p.o.MaxModels {
 		v.add(
@@ -300,11 +396,17 @@ func (p *Pipeline) seats(names []string) []council.Member {
 		members[i] = p.o.Seats[name]
 		members[i].ID = name
 		members[i].Model = cmp.Or(members[i].Model, name)
-		if n := count[name]; n > 1 {
-			members[i].ID = fmt.Sprintf("%s#%d", name, n)
-		}
+		members[i].ID = seatID(name, count[name])
 	}
 	return members
+}
+
+// seatID returns the id of the n-th seat with a name. Seats count from 1.
+func seatID(name string, n int) string {
+	if n == 1 {
+		return name
+	}
+	return fmt.Sprintf("%s#%d", name, n)
 }
 
 // twins returns the groups of seats that share a model (twins), and the reviewers. No model reviews its own answers,

@@ -26,7 +26,7 @@ func TestPrepareDefaults(t *testing.T) {
 	seats := []council.Member{{ID: "amber", Model: "amber"}, {ID: "birch", Model: "birch"}, {ID: "cedar", Model: "cedar"}}
 	want := council.Plan{
 		SessionID: "the id", Conversation: []council.Message{{Role: "user", Content: " What? "}},
-		Stages: stages(seats, seats, seats[1:]), Answer: council.SourceSynthesis, Seed: 99, Order: council.OrderBalanced, Limits: council.Limits{Timeout: time.Minute}, OnPartial: council.PartialAccept,
+		Stages: stages(seats, seats, seats[1:]), Mode: council.ModeCouncil, Seed: 99, Order: council.OrderBalanced, Limits: council.Limits{Timeout: time.Minute}, OnPartial: council.PartialAccept,
 		Created: got.Created, Rules: got.Rules, // tested below
 		Versions: council.Versions{Councild: "test", CouncilConfig: "review-1", Synthesis: "synthesis-1", RecordSchema: "1.4.0"},
 	}
@@ -37,7 +37,7 @@ func TestPrepareDefaults(t *testing.T) {
 
 // stages returns the stages of a council with the prompts of this build.
 func stages(members, reviewers, chairmen []council.Member) []council.StagePlan {
-	all := council.Stages(members, reviewers, chairmen)
+	all := council.Stages(council.ModeCouncil, members, reviewers, chairmen)
 	all[1].Prompt, all[2].Prompt = "review-1", "synthesis-1"
 	return all
 }
@@ -55,7 +55,7 @@ func TestPrepareOverrides(t *testing.T) {
 	want := council.Plan{
 		SessionID: got.SessionID, Conversation: []council.Message{
 			{Role: "system", Content: "s"}, {Role: "user", Content: "u"},
-		}, Stages: stages(seats, seats, []council.Member{{ID: "cedar", Model: "cedar"}}), Answer: council.SourceSynthesis, Seed: council.MaxSeed, Order: council.OrderShared,
+		}, Stages: stages(seats, seats, []council.Member{{ID: "cedar", Model: "cedar"}}), Mode: council.ModeCouncil, Seed: council.MaxSeed, Order: council.OrderShared,
 		Limits:    council.Limits{Timeout: 1500 * time.Millisecond, MaxCostUSD: new(0.5), MaxTotalTokens: new(int64(100))},
 		OnPartial: council.PartialRefuse, Category: "math", Language: "de",
 		Created: got.Created, Rules: got.Rules, Versions: got.Versions, // tested above and below

@@ -107,11 +107,11 @@ func (r *run) voidText(writers []council.Member) {
 // voidAnswers tells clients to drop the unfinished answer of every member whose answer is not in the log. An earlier
 // process may have shown pieces of answers without storing them, so the log does not say which members had begun to
 // write.
-func (r *run) voidAnswers() {
+func (r *run) voidAnswers(seats []council.Member) {
 	if r.kept == nil || r.state.Open() != council.Stage1 {
 		return
 	}
-	for _, m := range r.plan.Members() { // observe leaves out the members whose answers are in the log.
+	for _, m := range seats { // observe leaves out the members whose answers are in the log.
 		r.observe(council.EventAnswerRestart, council.AnswerRestart{Model: m.ID, Reason: council.FailInterrupted})
 	}
 }

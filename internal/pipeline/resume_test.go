@@ -465,7 +465,7 @@ func TestResume(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			plan.Deltas, plan.AnswerDeltas = tt.deltas, tt.deltas && !plan.Direct()
+			plan.Deltas, plan.AnswerDeltas = tt.deltas, tt.deltas && plan.Mode != council.ModeSingle
 			whole := &tape{}
 			want, wantErr := r.first.Run(t.Context(), plan, whole, whole.log(nil))
 			if want.Status != tt.want {

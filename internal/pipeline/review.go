@@ -83,7 +83,7 @@ func (r *run) read(ctx context.Context, reviewers []council.Member, slates []cou
 	if r.block == nil {
 		r.beginSides(ctx)
 	}
-	stageCtx, delivered, cancel := r.stragglerContext(ctx, council.Stage2, len(reviewers))
+	stageCtx, delivered, cancel := r.stragglerContext(ctx, council.Stage2, len(reviewers), endOf(r.plan, council.Stage2))
 	defer cancel()
 	r.session.Stage2 = stage.Ask(stageCtx, r.calls, func(v council.Review) {
 		r.observe(council.EventBallot, v)

@@ -82,7 +82,7 @@ func (p *Pipeline) Run(
 		"members", len(plan.Members()), "reviewers", len(plan.Reviewers()), "order", plan.Order)
 	r.observe(council.EventStarted, council.Started{
 		SessionID: plan.SessionID, Models: ids(plan.Members()), Reviewers: ids(plan.Reviewers()),
-		Chairman: plan.Chairmen()[0].ID, Seed: plan.Seed, Order: plan.Order, Versions: r.session.Metadata.Versions,
+		Chairman: plan.Chairman(), Mode: plan.Mode, Seed: plan.Seed, Order: plan.Order, Versions: r.session.Metadata.Versions,
 	})
 	if failure == nil {
 		panicked := protect(r.log, func() { failure = r.perform(ctx) })
@@ -207,18 +207,21 @@ func (r *run) perform(ctx context.Context) *council.Error {
 	defer r.endSides()   // Sides look at the answers while reviewers and the chairman work.
 	defer r.endRecords() // A session that fails leaves records too, because its reviews were paid for.
 	for _, stage := range r.plan.Stages {
+		if r.settled() {
+			break
+		}
 		failure := r.stop(ctx)
 		if failure == nil {
 			failure = r.performOne(ctx, stage)
+		}
+		if name := stage.Kind.Stage(); name != "" {
+			r.session.Metadata.Stages = append(r.session.Metadata.Stages, name)
 		}
 		if failure != nil {
 			return failure
 		}
 	}
-	if r.plan.Answer == council.SourceOnly {
-		r.session.Answer = r.answers[r.authors[0]]
-	}
-	return nil
+	return r.pick(ctx)
 }
 
 // performOne performs one stage. It returns the error that ends the run, or nil.

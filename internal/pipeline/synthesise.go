@@ -56,11 +56,24 @@ func (r *run) synthesise(ctx context.Context) *council.Error {
 	}
 	r.session.Stage3 = &synthesis
 	r.session.Answer = synthesis.Response
+	r.session.AnswerFrom = council.AnswerFrom{Rule: ruleOf(synthesis.Fallback), Model: synthesis.Model, Tied: []string{}}
 	if slices.ContainsFunc(failed, func(d council.Degradation) bool { return d.Code == council.FailInterrupted }) {
 		r.warn(council.WarnTakenOver, "no daemon could go on with the session: an answer takes the place of the synthesis")
 	}
 	r.observe(council.EventStage3, synthesis)
 	return r.stop(ctx)
+}
+
+// ruleOf returns the rule of an answer that a chairman wrote, or that took the place of such an answer.
+func ruleOf(fallback *council.Fallback) council.AnswerRule {
+	switch {
+	case fallback == nil || *fallback == council.FallbackSecondChairman:
+		return council.RuleWritten
+	case *fallback == council.FallbackTopRanked:
+		return council.RuleTop
+	default:
+		return council.RuleFirst
+	}
 }
 
 // writers returns the Completer for the seats that write the final answer. If the caller gave a schema, that Completer

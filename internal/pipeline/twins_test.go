@@ -124,7 +124,7 @@ func TestTwinsThatMustJudge(t *testing.T) {
 	if s := h.run(t, council.Request{}); warned(s, council.WarnTwinsJudge) {
 		t.Errorf("without twins: %v", s.Metadata.Warnings)
 	}
-	if plan := h.plan(t, council.Request{Models: []string{"amber", "amber"}, Direct: true}); len(plan.Warnings) != 0 {
+	if plan := h.plan(t, council.Request{Models: []string{"amber", "amber"}, Mode: council.ModeSynthesis}); len(plan.Warnings) != 0 {
 		t.Errorf("without reviews: %v", plan.Warnings)
 	}
 }

@@ -246,6 +246,8 @@ func (s *State) take(event council.Event, at time.Duration) {
 	case council.Answer:
 		seat(council.Stage1, data.Model, data.Status)
 		s.addAnswer(data)
+	case council.FirstAsked:
+		r.noted[noted{event: event.Type}] = true
 	case council.Review:
 		seat(council.Stage2, data.Model, data.Status)
 		s.addReview(data)
@@ -277,7 +279,8 @@ func (s *State) take(event council.Event, at time.Duration) {
 func (s *State) addAnswer(a council.Answer) {
 	at := Seat{council.Stage1, a.Model}
 	s.run.over[at] = true
-	if _, known := s.run.landed[Place{at, 1}]; known { // If there was a repair, the log has its outcome too.
+	// If there was a repair, the log has its outcome too. A given answer has no calls.
+	if _, known := s.run.landed[Place{at, 1}]; known || a.Given {
 		return
 	}
 	s.add(at, 1, s.Plan.ModelOf(a.Model), council.Completion{
@@ -384,14 +387,28 @@ func (s *State) Delivered(stage council.Stage) []time.Duration { return s.run.de
 // Began returns the time from the start of the run to the beginning of a stage. It returns false if the log does not
 // say that the stage began.
 func (s *State) Began(stage council.Stage) (time.Duration, bool) {
-	switch stage {
-	case council.Stage1:
-		return 0, s.run.noted[noted{event: council.EventStarted}]
-	case council.Stage2:
-		return s.Done(council.Stage1)
-	default:
-		return s.Done(council.Stage2)
+	before := council.Stage("")
+	for _, planned := range s.planned() {
+		if planned == stage {
+			break
+		}
+		before = planned
 	}
+	if before == "" {
+		return 0, s.run.noted[noted{event: council.EventStarted}]
+	}
+	return s.Done(before)
+}
+
+// planned returns the stages of the plan that make calls, in their order.
+func (s *State) planned() []council.Stage {
+	var stages []council.Stage
+	for _, planned := range s.Plan.Stages {
+		if stage := planned.Kind.Stage(); stage != "" {
+			stages = append(stages, stage)
+		}
+	}
+	return stages
 }
 
 // Done returns the time from the start of the run to the end of a stage. It returns false if the stage is not done.
@@ -403,7 +420,7 @@ func (s *State) Done(stage council.Stage) (time.Duration, bool) {
 // Open returns the stage that began and is not done, or "". Calls of this stage without an outcome may have been in
 // flight.
 func (s *State) Open() council.Stage {
-	for _, stage := range []council.Stage{council.Stage1, council.Stage2, council.Stage3} {
+	for _, stage := range s.planned() {
 		_, began := s.Began(stage)
 		if _, done := s.Done(stage); began && !done {
 			return stage
@@ -450,7 +467,7 @@ func (s *State) Guesses(at Seat) bool {
 // the log may lack text that watchers have seen: the last pieces are shown before they are stored.
 func (s *State) Text() (shown bool, ended int) {
 	writing := s.Open() == council.Stage3 ||
-		s.Plan.Direct() && s.Open() == council.Stage1 && !s.Answered(s.Plan.Members()[0].ID)
+		s.Plan.Mode == council.ModeSingle && s.Open() == council.Stage1 && !s.Answered(s.Plan.Members()[0].ID)
 	return s.run.text || writing && s.Plan.Deltas, s.run.writer
 }
 

@@ -39,6 +39,7 @@ func unreadable(plan council.Plan) (o oldPlan) {
 // readAccepted reads the head of a log.
 func readAccepted(data []byte) (a Accepted, err error) {
 	if err = json.Unmarshal(data, &a); err != nil || a.Format >= PlanFormat {
+		a.Plan.Mode = a.Plan.ModeOf()
 		return a, err
 	}
 	var old struct {
@@ -80,12 +81,12 @@ func (a *Accepted) upgrade(data []byte) error {
 	rules := old.Plan.Rules
 	plan := &a.Plan
 	if old.Plan.Direct {
-		plan.Answer = council.SourceOnly
+		plan.Mode = council.ModeSingle
 		plan.Stages = []council.StagePlan{{Kind: council.KindAnswers, Seats: old.Plan.Members, TimeEnd: 1, MoneyEnd: 1}}
 		return nil
 	}
-	plan.Answer = council.SourceSynthesis
-	plan.Stages = council.Stages(old.Plan.Members, old.Plan.Reviewers, old.Plan.Chairmen)
+	plan.Mode = council.ModeCouncil
+	plan.Stages = council.Stages(plan.Mode, old.Plan.Members, old.Plan.Reviewers, old.Plan.Chairmen)
 	plan.Stages[1].Prompt = rules.ReviewPrompt
 	plan.Stages[2].Prompt = plan.Versions.Synthesis
 	if rules.Demographics {

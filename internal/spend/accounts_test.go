@@ -420,7 +420,7 @@ func TestExpectedFollows(t *testing.T) {
 	a := spend.NewBook(spend.Options{Tariff: tariffs})
 	open(t, a, 1000*million, "a")
 	plan := council.Plan{
-		SessionID: "x", Answer: council.SourceOnly,
+		SessionID: "x", Mode: council.ModeSingle,
 		Stages: []council.StagePlan{{Kind: council.KindAnswers, Seats: []council.Member{{ID: "a", Model: "a"}}, MoneyEnd: 1}},
 	}
 	for n := range 420 {

@@ -11,15 +11,22 @@ import (
 // Estimate says, before a session begins, what the session may cost. Upper figures do not include retries. A figure is
 // null if it is not known.
 type Estimate struct {
-	Calls int `json:"calls"` // number of calls if nothing fails
+	Mode  council.Mode `json:"mode"`
+	Calls int          `json:"calls"` // number of calls if nothing fails
+	// LeastCalls is the number of calls if the members that begin decide the session. LeastUSD is the most that these
+	// calls cost. If all members are asked at once, they equal Calls and Upper.
+	LeastCalls int  `json:"least_calls"`
+	LeastUSD   *USD `json:"least_usd"`
 	// Upper is the most that these calls cost, if answers have at most 8 bytes per token.
 	Upper *USD `json:"upper_usd"`
 	// Expected adds up, for all calls, the median cost of earlier calls of the same model in the same stage.
 	Expected *USD              `json:"expected_usd"`
 	ByStage  map[string]Figure `json:"by_stage"`
 	ByModel  map[string]Figure `json:"by_model"`
-	Unpriced []string          `json:"unpriced"` // models whose prices are not known
-	Limits   []Limit           `json:"limits"`   // the limits of the session, the day and the caller's token
+	// ByMode has the same question in each mode in which it can be asked. It is nil if the caller did not ask for it.
+	ByMode   map[council.Mode]Figure `json:"by_mode,omitempty"`
+	Unpriced []string                `json:"unpriced"` // models whose prices are not known
+	Limits   []Limit                 `json:"limits"`   // the limits of the session, the day and the caller's token
 	// Fits reports whether a session would begin now.
 	Fits bool `json:"fits"`
 	// Refusal says which limit keeps a session from beginning now, and what to do. It is null if Fits is true.
@@ -60,7 +67,7 @@ func calls(plan council.Plan) []planned {
 	l := callList{plan: plan, question: int64(len(text)) + overhead}
 	for _, s := range plan.Stages {
 		l.addStage(s)
-		if s.Kind == council.KindAnswers || s.Kind == council.KindGiven {
+		if s.Kind == council.KindAnswers || s.Kind == council.KindGiven && plan.Seats(council.KindAnswers) == nil {
 			l.addSides()
 		}
 	}
@@ -82,13 +89,13 @@ func (l *callList) addStage(s council.StagePlan) {
 	switch s.Kind {
 	case council.KindAnswers:
 		for _, m := range s.Seats {
-			if l.plan.Direct() {
+			if l.plan.Mode == council.ModeSingle {
 				l.addFinal(council.Stage1, m, l.question)
 			} else {
 				l.add(council.Stage1, m, l.question, rules.Sampling)
 			}
 		}
-		l.answers = replySize(s.Seats, rules.Sampling)
+		l.answers += replySize(s.Seats, rules.Sampling)
 	case council.KindGiven:
 		l.answers = textSize(s.Given)
 	case council.KindReviews:
@@ -245,14 +252,22 @@ func (b *Book) Opening(plan council.Plan) Opening {
 func (b *Book) Estimate(plan council.Plan) Estimate {
 	all := calls(plan)
 	o := b.Opening(plan)
+	least := all
+	if plan.First > 0 {
+		least = all[:plan.First] // Answers come first.
+	}
 	e := Estimate{
-		Calls:    len(all),
-		Upper:    b.upper(all),
-		Expected: b.expected(all),
-		ByStage:  map[string]Figure{},
-		ByModel:  map[string]Figure{},
-		Unpriced: append([]string{}, b.unpriced(o.Models)...),
-		Limits:   b.Limits(plan.Token),
+		Mode:  plan.Mode,
+		Calls: len(all),
+		Upper: b.upper(all),
+
+		LeastCalls: len(least),
+		LeastUSD:   b.upper(least),
+		Expected:   b.expected(all),
+		ByStage:    map[string]Figure{},
+		ByModel:    map[string]Figure{},
+		Unpriced:   append([]string{}, b.unpriced(o.Models)...),
+		Limits:     b.Limits(plan.Token),
 	}
 	part := func(is func(planned) bool) Figure {
 		some := slices.DeleteFunc(slices.Clone(all), func(c planned) bool { return !is(c) })

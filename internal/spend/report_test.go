@@ -100,7 +100,7 @@ func TestEstimate(t *testing.T) {
 		Limits: council.Limits{MaxCostUSD: new(2.0)},
 	}
 	seats := []council.Member{{ID: "a", Model: "a"}, {ID: "b", Model: "b"}}
-	plan.Stages = council.Stages(seats, seats, seats[:1])
+	plan.Stages = council.Stages(council.ModeCouncil, seats, seats, seats[:1])
 	limit := council.Sampling{MaxOutputTokens: new(100)}
 	plan.Rules.Sampling, plan.Rules.ReviewSampling = limit, limit
 	e := a.Estimate(plan)
@@ -146,7 +146,7 @@ func TestEstimateOfEndlessReplies(t *testing.T) {
 		"a reviewer has none": {100, 0, "stage1"},
 	} {
 		plan := council.Plan{
-			SessionID: "s", Stages: council.Stages(
+			SessionID: "s", Stages: council.Stages(council.ModeCouncil,
 				[]council.Member{seat("a", tt.member)}, []council.Member{seat("b", tt.reviewer)}, []council.Member{seat("a", 100)},
 			),
 		}

@@ -272,9 +272,9 @@ func Bound(estimate func(council.Plan) spend.Estimate, session council.Plan, p P
 			continue
 		}
 		ensemble := session
-		answers := session.Stage(council.KindAnswers)
-		answers.Seats = slices.Repeat([]council.Member{arm.Model}, arm.Samples)
-		ensemble.Stages = []council.StagePlan{answers, session.Stage(council.KindSynthesis)}
+		ensemble.Mode = council.ModeSynthesis
+		seats := slices.Repeat([]council.Member{arm.Model}, arm.Samples)
+		ensemble.Stages = council.Stages(ensemble.Mode, seats, nil, session.Chairmen())
 		parts = append(parts, estimate(ensemble).Upper)
 	}
 	if arms := p.judged(); len(arms) > 0 {
@@ -307,7 +307,7 @@ func judges(estimate func(council.Plan) spend.Estimate, session council.Plan, p 
 	if limit(longest) == math.MaxInt {
 		return nil
 	}
-	session.Stages = council.Stages([]council.Member{longest, longest}, p.Judges, nil)
+	session.Stages = council.Stages(council.ModeRanked, []council.Member{longest, longest}, p.Judges, nil)
 	session.Rules.BallotRepair = false
 	return estimate(session).ByStage[string(council.Stage2)].Upper
 }

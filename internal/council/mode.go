@@ -1,0 +1,79 @@
+package council
+
+import "slices"
+
+// Mode says which stages a session runs, and whose text is its answer.
+type Mode string
+
+// The modes.
+const (
+	ModeCouncil   Mode = "council"   // All stages run. The answer is the text of the chairman.
+	ModeRanked    Mode = "ranked"    // No synthesis. The answer is the first by rank, word for word.
+	ModeSynthesis Mode = "synthesis" // No reviews. The answer is the text of the chairman.
+	ModeVote      Mode = "vote"      // Only the members are asked. Their most frequent answer is the answer.
+	ModeSingle    Mode = "single"    // Only one member is asked.
+)
+
+// ModeChoices names the modes in messages.
+const ModeChoices = "council, ranked, synthesis, vote or single"
+
+// Modes returns all modes.
+func Modes() []Mode { return []Mode{ModeCouncil, ModeRanked, ModeSynthesis, ModeVote, ModeSingle} }
+
+// Known reports whether m is one of the modes above.
+func (m Mode) Known() bool { return slices.Contains(Modes(), m) }
+
+// Reviews reports whether members review the answers in this mode.
+func (m Mode) Reviews() bool { return m == ModeCouncil || m == ModeRanked }
+
+// Writes reports whether a chairman writes the answer in this mode.
+func (m Mode) Writes() bool { return m == ModeCouncil || m == ModeSynthesis }
+
+// AnswerRule says how a session came to its answer.
+type AnswerRule string
+
+// The rules.
+const (
+	RuleWritten   AnswerRule = "written"   // a chairman wrote the answer
+	RuleTop       AnswerRule = "top"       // the first answer by rank
+	RuleCommonest AnswerRule = "commonest" // the most frequent answer of the members
+	RuleOnly      AnswerRule = "only"      // the answer of the only member
+	// RuleFirst takes the answer of the first member that answered. It applies if Plan.First members gave the same
+	// answer, and if a ranking is missing.
+	RuleFirst AnswerRule = "first"
+	RuleNone  AnswerRule = "none" // there is no answer
+)
+
+// AnswerFrom says where the answer of a session comes from.
+type AnswerFrom struct {
+	Rule AnswerRule `json:"rule"`
+	// Model is the id of the member whose text is the answer, or of the chairman that wrote the answer. It is "" with
+	// RuleNone.
+	Model string `json:"model"`
+	// Tied has the members whose answers the rule could have taken as well. The seed draws one of the tied answers. With
+	// RuleCommonest, it has one member for each other answer that is equally frequent.
+	Tied []string `json:"tied"`
+}
+
+// FirstReason says why the members besides the first ones were asked or not asked.
+type FirstReason string
+
+// The reasons.
+const (
+	FirstSame       FirstReason = "same_answer" // The first members gave the same answer.
+	FirstDifferent  FirstReason = "different"   // The first members gave different answers.
+	FirstUnreadable FirstReason = "unreadable"  // An answer does not have the form that was asked for.
+	FirstNoForm     FirstReason = "no_form"     // The request has no form, so that all members were asked at once.
+	FirstFailed     FirstReason = "failed"      // One of the first members did not answer.
+	FirstAlone      FirstReason = "asked_alone" // Only one member was to begin, and it answered.
+	FirstOnDemand   FirstReason = "on_demand"   // A caller asked for the whole council afterwards.
+)
+
+// FirstAsked says what the members that began decided. It is the data of EventFirst.
+type FirstAsked struct {
+	Asked []string `json:"asked"` // the ids of the members that began
+	// Same says whether they gave the same answer. It is null if their answers were not compared.
+	Same     *bool       `json:"same"`
+	Convened bool        `json:"convened"` // true if the whole council was asked
+	Why      FirstReason `json:"why"`
+}
