@@ -9,7 +9,7 @@ import (
 )
 
 // RecordSchema is the schema version of the records that this version of councild writes.
-const RecordSchema = "1.4.0"
+const RecordSchema = "1.5.0"
 
 // ScoreScale is the scale of the scores that reviewers are asked for.
 const ScoreScale = "1-10"
@@ -71,6 +71,8 @@ type BiasMetricRecord struct {
 	// QuestionKey is 16 hexadecimal digits, the same in all records of one question. It is nil if the secret for such keys
 	// was not known.
 	QuestionKey *string `json:"question_key"`
+	// Mode is the mode of the session. It is "" in records before schema 1.5.0, whose sessions had ModeCouncil.
+	Mode Mode `json:"mode,omitempty"`
 
 	// StyleSimilarity is the cosine of the embeddings of the reviewer's own answer and of the candidate, -1 to 1. It is
 	// nil if it was not measured, and before schema 1.3.0. The embeddings themselves are not kept. EmbeddingModel is
@@ -109,7 +111,7 @@ func RecordColumns() []RecordColumn {
 		value("style_similarity"), text("embedding_model"),
 		in("model_versions", "model_version_reviewer", "reviewer"),
 		in("model_versions", "model_version_candidate", "candidate"),
-		value("response_reasoning_tokens"), text("question_key"), value("correct"),
+		value("response_reasoning_tokens"), text("question_key"), value("correct"), text("mode"),
 	}
 }
 

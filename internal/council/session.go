@@ -149,7 +149,7 @@ type Synthesis struct {
 
 // AnswerDelta is a piece of a member's answer as it arrives. The pieces of one member since
 // its last AnswerRestart add up to Answer.Response, or to the beginning of a reply that
-// failed. The Answer replaces all pieces.
+// failed. The Answer replaces all pieces. An answer that was given has no pieces.
 type AnswerDelta struct {
 	Model string `json:"model"` // the member's id
 	Text  string `json:"text"`  // never empty

@@ -374,7 +374,7 @@ func TestRecordsOfALaterRelease(t *testing.T) {
 	url, path := journaltest.Start(t).URL, filepath.Join(t.TempDir(), "records.jsonl")
 	n := startNode(t, url, path, 0)
 	sessions, want := simulated(4), map[string]int{}
-	for i, schema := range []string{council.RecordSchema, "1.5.0", "2.0.0"} {
+	for i, schema := range []string{council.RecordSchema, "1.6.0", "2.0.0"} {
 		line := lineOfALaterSchema(t, sessions[i][0], schema)
 		if _, err := n.journal.PublishRecords(t.Context(), sessions[i][0].SessionID, append(bytes.Clone(line), '\n')); err != nil {
 			t.Fatal(err)
@@ -430,7 +430,7 @@ func TestPublishStoreOfALaterRelease(t *testing.T) {
 	cfg := daemontest.Options(t).Config
 	from, to := filepath.Join(dir, "from.jsonl"), filepath.Join(dir, "to.jsonl")
 	var lines [][]byte
-	for i, schema := range []string{council.RecordSchema, "1.5.0", "2.0.0"} {
+	for i, schema := range []string{council.RecordSchema, "1.6.0", "2.0.0"} {
 		lines = append(lines, lineOfALaterSchema(t, sessions[0][i], schema))
 	}
 	lines = append(lines, lineOfALaterSchema(t, sessions[1][0], "2.0.0"))

@@ -28,7 +28,7 @@ func TestPrepareDefaults(t *testing.T) {
 		SessionID: "the id", Conversation: []council.Message{{Role: "user", Content: " What? "}},
 		Stages: stages(seats, seats, seats[1:]), Mode: council.ModeCouncil, Seed: 99, Order: council.OrderBalanced, Limits: council.Limits{Timeout: time.Minute}, OnPartial: council.PartialAccept,
 		Created: got.Created, Rules: got.Rules, // tested below
-		Versions: council.Versions{Councild: "test", CouncilConfig: "review-1", Synthesis: "synthesis-1", RecordSchema: "1.4.0"},
+		Versions: council.Versions{Councild: "test", CouncilConfig: "review-1", Synthesis: "synthesis-1", RecordSchema: "1.5.0"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

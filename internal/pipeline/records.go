@@ -139,7 +139,7 @@ func (r *run) records() (records []council.BiasMetricRecord, members [][2]string
 			members = append(members, [2]string{v.Model, shown.Member})
 			records = append(records, council.BiasMetricRecord{
 				SchemaVersion: council.RecordSchema, SessionID: r.session.ID, Timestamp: r.plan.Created,
-				ConsentLevel:  r.plan.Rules.Consent,
+				ConsentLevel: r.plan.Rules.Consent, Mode: r.plan.Mode,
 				QueryMetadata: metadata, ReviewerID: reviewer, ModelID: model, Position: &position,
 				ResponseLengthChars: lengths[shown.Member], ScoreValue: find(scores, shown.Label), ScoreScale: council.ScoreScale,
 				CouncilConfig: r.plan.Versions.CouncilConfig, QueryHash: queryHash, QuestionKey: questionKey,

@@ -351,6 +351,7 @@ func prose(m simllm.Model) simllm.Model {
 func TestResume(t *testing.T) {
 	t.Parallel()
 	synthesis, review := []simllm.TaskKind{simllm.Synthesis}, []simllm.TaskKind{simllm.Review}
+	down := simllm.Fault{Kind: simllm.FaultStatus, Status: 400, Tasks: []simllm.TaskKind{simllm.Question}}
 	broken := simllm.Fault{Kind: simllm.FaultStatus, Status: 500, Tasks: synthesis}
 	m := members(4)
 	for i := range m {
@@ -363,8 +364,44 @@ func TestResume(t *testing.T) {
 		options func(*pipeline.Options)
 		request council.Request
 		deltas  bool
+		convene bool // the session is convened after another one
 		want    council.Status
 	}{
+		{name: "ranked", models: m, deltas: true, request: council.Request{Mode: council.ModeRanked}, want: council.StatusComplete},
+		{
+			name: "ranked without ballots", models: []simllm.Model{prose(m[0]), prose(m[1]), prose(m[2])}, deltas: true,
+			request: council.Request{Mode: council.ModeRanked}, want: council.StatusDegraded,
+		},
+		{name: "synthesis", models: m, deltas: true, request: council.Request{Mode: council.ModeSynthesis}, want: council.StatusComplete},
+		{
+			name: "ensemble", models: m, deltas: true, want: council.StatusComplete,
+			request: council.Request{Mode: council.ModeSynthesis, Models: []string{"birch", "birch", "birch"}},
+		},
+		{
+			name: "vote", models: answering("7", "8", "8", "7"), deltas: true, want: council.StatusComplete,
+			request: council.Request{Mode: council.ModeVote, AnswerForm: number},
+		},
+		{
+			name: "a vote that cannot be read", models: m, deltas: true, want: council.StatusFailed,
+			request: council.Request{Mode: council.ModeVote, AnswerForm: number},
+		},
+		{
+			name: "first two alike", models: answering("7", "7", "8", "9"), deltas: true, want: council.StatusComplete,
+			request: council.Request{First: new(2), AnswerForm: number},
+		},
+		{
+			name: "first two different", models: answering("7", "8", "8", "9"), deltas: true, want: council.StatusComplete,
+			request: council.Request{First: new(2), AnswerForm: number},
+		},
+		{
+			name: "first two fail", models: []simllm.Model{with(m[0], down), with(m[1], down), m[2], m[3], members(5)[4]},
+			want: council.StatusDegraded, request: council.Request{First: new(2), AnswerForm: number},
+		},
+		{name: "first alone", models: m, deltas: true, want: council.StatusComplete, request: council.Request{First: new(1)}},
+		{
+			name: "convened", models: answering("7", "7", "8", "9"), deltas: true, convene: true, want: council.StatusComplete,
+			request: council.Request{First: new(2), AnswerForm: number},
+		},
 		{name: "four members", models: m, want: council.StatusComplete},
 		{
 			name: "a model whose name begins like a provider's", models: []simllm.Model{m[0], {Name: "org:birch"}, m[2]},
@@ -465,6 +502,17 @@ func TestResume(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if tt.convene {
+				before, err := r.first.Run(t.Context(), plan, nil, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if plan, err = r.first.Convene(plan, before); err != nil {
+					t.Fatal(err)
+				}
+				r.calls.made()
+				r.notes.batches = nil
+			}
 			plan.Deltas, plan.AnswerDeltas = tt.deltas, tt.deltas && plan.Mode != council.ModeSingle
 			whole := &tape{}
 			want, wantErr := r.first.Run(t.Context(), plan, whole, whole.log(nil))
@@ -512,7 +560,7 @@ func TestResume(t *testing.T) {
 				}
 				if wrote := answers(entries); plan.AnswerDeltas {
 					for _, a := range got.Stage1 {
-						if wrote[a.Model] != *a.Response {
+						if !a.Given && wrote[a.Model] != *a.Response {
 							t.Errorf("after %d events: the pieces of %s add up to %.50q, its answer is %.50q", limit, a.Model, wrote[a.Model], *a.Response)
 						}
 					}

@@ -229,7 +229,7 @@ func TestSession(t *testing.T) {
 			t.Errorf("the time is in %s", r.Timestamp.Location())
 		}
 		want := council.BiasMetricRecord{
-			SchemaVersion: "1.4.0", SessionID: s.ID, ConsentLevel: 1, ScoreScale: "1-10", CouncilConfig: "review-1",
+			SchemaVersion: "1.5.0", Mode: council.ModeCouncil, SessionID: s.ID, ConsentLevel: 1, ScoreScale: "1-10", CouncilConfig: "review-1",
 			QueryMetadata: council.QueryMetadata{Category: new("coding"), Language: new("en"), TokenCountBucket: new("0-100")},
 			NShown:        3, OrderDesign: council.OrderBalanced, Status: council.BallotOK,
 			ModelVersions: council.VersionPair{Reviewer: &r.ReviewerID, Candidate: &r.ModelID},

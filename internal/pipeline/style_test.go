@@ -92,7 +92,7 @@ func TestStyleSimilarity(t *testing.T) {
 	for _, r := range h.notes.batches[0] {
 		who := r.ReviewerID + " on " + r.ModelID
 		switch {
-		case r.SchemaVersion != "1.4.0":
+		case r.SchemaVersion != "1.5.0":
 			t.Errorf("%s: schema %s", who, r.SchemaVersion)
 		case r.ReviewerID == "embed": // it only reviews
 			if r.StyleSimilarity != nil || r.EmbeddingModel != "" {

@@ -54,7 +54,7 @@ func TestRetentionOfALaterSchema(t *testing.T) {
 		"old known and old later":       {known("a", 3*time.Hour) + laterLine(t, "b", now.Add(-2*time.Hour), nil), 0, false},
 		"young later alone":             {laterLine(t, "b", now, nil), 0, true},
 		"old later alone":               {laterLine(t, "b", now.Add(-2*time.Hour), nil), 0, false},
-		"a minor version":               {known("a", 3*time.Hour) + laterLine(t, "b", now, map[string]any{"schema_version": "1.5.0"}), 0, true},
+		"a minor version":               {known("a", 3*time.Hour) + laterLine(t, "b", now, map[string]any{"schema_version": "1.6.0"}), 0, true},
 		"a number as version":           {known("a", 3*time.Hour) + laterLine(t, "b", now, map[string]any{"schema_version": 2}), 0, true},
 		"fields of other types":         {laterLine(t, "b", now, map[string]any{"own": 7, "session_id": 1}) + known("a", 3*time.Hour), 0, true},
 		"unreadable time, young file":   {known("a", 3*time.Hour) + laterLine(t, "b", now, unreadable), 0, true},

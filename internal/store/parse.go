@@ -28,7 +28,7 @@ type wire struct {
 
 // ParseRecord returns the record in one line of any length. An error is always a *LineError.
 //
-// The schema is 1.4.0, 1.3.0, 1.2.0, 1.1.0, or the integer 1 of ADR-018, which is returned as "1.0.0". Any patch
+// The schema is 1.5.0, 1.4.0, 1.3.0, 1.2.0, 1.1.0, or the integer 1 of ADR-018, which is returned as "1.0.0". Any patch
 // level is accepted. For a record of a later schema, ParseRecord returns an error. The store counts such a record,
 // copies it unchanged, and deletes it when it is too old (see [Line.Later]).
 //
@@ -136,7 +136,7 @@ func schema(version any) string {
 			return "1.0.0"
 		}
 	case string:
-		for _, known := range []string{"1.4.", "1.3.", "1.2.", "1.1.", "1.0."} {
+		for _, known := range []string{"1.5.", "1.4.", "1.3.", "1.2.", "1.1.", "1.0."} {
 			if patch, ok := strings.CutPrefix(v, known); ok {
 				if _, err := strconv.ParseUint(patch, 10, 64); err == nil {
 					return v
@@ -191,6 +191,9 @@ func checkFields(r *council.BiasMetricRecord) error {
 		return errors.New("response_reasoning_tokens is negative")
 	case r.QuestionKey != nil && !isQuestionKey(*r.QuestionKey):
 		return fmt.Errorf("question_key is %.40q, not 16 hexadecimal digits", *r.QuestionKey)
+	}
+	if r.Mode != "" && !r.Mode.Known() {
+		return fmt.Errorf("mode is %.40q", r.Mode)
 	}
 	if r.OrderDesign != "" && !r.OrderDesign.Known() {
 		return fmt.Errorf("order_design is %.40q", r.OrderDesign)

@@ -175,7 +175,7 @@ func TestParseRecordRejects(t *testing.T) {
 		"schema 1.2 as a number":     {map[string]any{"schema_version": 1.2}, ReasonUnknownSchema},
 		"schema without a patch":     {map[string]any{"schema_version": "1.2"}, ReasonUnknownSchema},
 		"pre-release":                {map[string]any{"schema_version": "1.2.0-rc.1"}, ReasonUnknownSchema},
-		"later minor":                {map[string]any{"schema_version": "1.5.0"}, ReasonUnknownSchema},
+		"later minor":                {map[string]any{"schema_version": "1.6.0"}, ReasonUnknownSchema},
 		"minor 20":                   {map[string]any{"schema_version": "1.20.0"}, ReasonUnknownSchema},
 		"later major":                {map[string]any{"schema_version": "2.0.0"}, ReasonUnknownSchema},
 		"later major, other types":   {map[string]any{"schema_version": "2.0.0", "timestamp": 1, "session_id": 2}, ReasonUnknownSchema},

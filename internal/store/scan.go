@@ -19,13 +19,14 @@ type scanner struct {
 	wire wire // the values of the last line
 	ids  council.SeatPair
 	// layouts holds the fields of each layout. The index of a layout says which optional parts its lines have.
-	layouts [8][]field
+	layouts [12][]field
 	last    int // the layout of the last line
 }
 
-// The index of a layout is a sum of these numbers. A styled line has a similarity, a seated line has the ids of a
-// roster, and an early line lacks the fields that schema 1.4.0 added.
-const styled, seated, early = 1, 2, 4
+// The index of a layout is a sum of these numbers. A styled line has a similarity, and a seated line has the ids of a
+// roster. A modeless line lacks the field that schema 1.5.0 added. An early line also lacks the fields that schema 1.4.0
+// added.
+const styled, seated, modeless, early = 1, 2, 4, 8
 
 // field is a field of a record, in the order in which encoding/json writes them.
 type field struct {
@@ -70,17 +71,21 @@ func newScanner() *scanner {
 	candidateVersion := into(&w.ModelVersions.Candidate, known[*string]())
 	reasoning := into(&w.ResponseReasoningTokens, tokens)
 	question := into(&w.QuestionKey, decoded[*string])
+	mode := into(&w.Mode, known[council.Mode]())
 	similarity := into(&w.StyleSimilarity, known[*float64]())
 	model := into(&w.EmbeddingModel, known[string]())
 	reviewer := into(&s.ids.Reviewer, known[string]())
 	candidate := into(&s.ids.Candidate, known[string]())
 	for layout := range s.layouts {
 		fields = slices.Clone(common)
-		if layout&early == 0 {
+		if layout < early {
 			add(`,"model_versions":{"reviewer":`, reviewerVersion)
 			add(`,"candidate":`, candidateVersion)
 			add(`},"response_reasoning_tokens":`, reasoning)
 			add(`,"question_key":`, question)
+		}
+		if layout < modeless {
+			add(`,"mode":`, mode)
 		}
 		if layout&styled != 0 {
 			add(`,"style_similarity":`, similarity)
@@ -163,7 +168,10 @@ func (s *scanner) parse(line []byte) (council.BiasMetricRecord, error) {
 		s.wire.StyleSimilarity = nil
 		s.wire.EmbeddingModel = ""
 	}
-	if s.last&early != 0 {
+	if s.last >= modeless {
+		s.wire.Mode = ""
+	}
+	if s.last >= early {
 		s.wire.ModelVersions = council.VersionPair{}
 		s.wire.ResponseReasoningTokens = nil
 		s.wire.QuestionKey = nil

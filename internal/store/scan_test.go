@@ -196,7 +196,7 @@ func TestScannerIsParseRecordOnUnusualLines(t *testing.T) {
 		"own truer":              {"{", `{"own": truer, `},
 		"unknown order":          {"{", `{"order_design": "random", `},
 		"unknown status":         {"{", `{"ballot_status": "fine", `},
-		"later schema":           {"1.2.0", "1.5.0"},
+		"later schema":           {"1.2.0", "1.6.0"},
 		"versions":               {"null}", `null,"model_versions":{"reviewer":"a","candidate":null},"response_reasoning_tokens":7,"question_key":null}`},
 		"versions and more":      {"null}", `null,"model_versions":{"reviewer":null,"candidate":"b"},"response_reasoning_tokens":0,"question_key":"00112233445566ff","style_similarity":1,"embedding_model":"e","roster_ids":{"reviewer":"a","candidate":"b"}}`},
 		"versions null":          {"null}", `null,"model_versions":null,"response_reasoning_tokens":null,"question_key":null}`},
