@@ -122,7 +122,7 @@ func (r *run) pick(ctx context.Context) *council.Error {
 	switch {
 	case s.AnswerFrom.Rule != council.RuleNone:
 		return nil
-	case r.settled():
+	case r.decided():
 		s.AnswerFrom = council.AnswerFrom{Rule: council.RuleFirst, Model: r.authors[0], Tied: []string{}}
 	default:
 		s.AnswerFrom = Pick(r.plan.Mode, r.plan, s)
@@ -148,8 +148,8 @@ func (r *run) pick(ctx context.Context) *council.Error {
 	return r.stop(ctx)
 }
 
-// settled reports whether the members that began have decided the session, so that no other stage runs.
-func (r *run) settled() bool {
+// decided reports whether the members that began have decided the session, so that no other stage runs.
+func (r *run) decided() bool {
 	first := r.session.Metadata.First
 	return first != nil && !first.Convened
 }

@@ -55,7 +55,7 @@ func (r *run) ask(ctx context.Context, stage council.StagePlan) *council.Error {
 		if failure != nil {
 			return failure
 		}
-		if seats = seats[asked:]; r.settled() {
+		if seats = seats[asked:]; r.decided() {
 			seats = nil
 		}
 	}
@@ -79,7 +79,7 @@ func (r *run) ask(ctx context.Context, stage council.StagePlan) *council.Error {
 	if r.plan.Mode == council.ModeSingle && r.plan.Output != nil && len(r.authors) == 0 {
 		return r.noValidOutput(r.session.Degradation)
 	}
-	if r.settled() {
+	if r.decided() {
 		return r.stop(ctx)
 	}
 	if failure := r.quorum(late); failure != nil {

@@ -207,7 +207,7 @@ func (r *run) perform(ctx context.Context) *council.Error {
 	defer r.endSides()   // Sides look at the answers while reviewers and the chairman work.
 	defer r.endRecords() // A session that fails leaves records too, because its reviews were paid for.
 	for _, stage := range r.plan.Stages {
-		if r.settled() {
+		if r.decided() {
 			break
 		}
 		failure := r.stop(ctx)
