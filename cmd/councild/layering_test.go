@@ -29,9 +29,9 @@ var floors = [][]string{
 	},
 	{
 		"internal/disagreement", "internal/calls", "internal/stage1", "internal/stage2", "internal/stage3",
-		"internal/render", "internal/config", "internal/sessions", "internal/consent",
+		"internal/render", "internal/sessions", "internal/consent",
 	},
-	{"internal/doors/httpapi", "internal/doors/mcpserver", "internal/pipeline"},
+	{"internal/config", "internal/doors/httpapi", "internal/doors/mcpserver", "internal/pipeline"},
 	{"internal/doors/openai"},
 	{"internal/daemon", "internal/trial", "internal/testkit/doortest"},
 	{"internal/testkit/daemontest", "internal/cli"},

@@ -341,7 +341,8 @@ func TestAskSaysWhatIsMissing(t *testing.T) {
 }
 
 func TestSimulate(t *testing.T) {
-	daemontest.Setenv(t, nil)
+	// The simulated council has a mode of its own.
+	daemontest.Setenv(t, map[string]string{"MODELS": "sim:amber", "MODE": "single"})
 	dir := t.TempDir()
 	one, two := filepath.Join(dir, "one.jsonl"), filepath.Join(dir, "two.jsonl")
 	for _, path := range []string{one, two} {

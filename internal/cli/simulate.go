@@ -103,6 +103,8 @@ func simulatedCouncil(cfg config.Config, records string) config.Config {
 	cfg.Roster = ""
 	cfg.Chairman = ""
 	cfg.Quorum = 0
+	cfg.Mode = council.ModeCouncil
+	cfg.First = 0
 	if !strings.HasPrefix(cfg.EmbeddingModel, config.SimProvider+":") {
 		cfg.EmbeddingModel = ""
 	}

@@ -466,7 +466,9 @@ func (c *Config) checkCouncil(p *problems) {
 	}
 	if c.Roster != "" {
 		var others []string
-		for _, variable := range []string{"LLM_COUNCIL_MODELS", "LLM_COUNCIL_CHAIRMAN", "LLM_COUNCIL_ALLOWED_MODELS"} {
+		for _, variable := range []string{
+			"LLM_COUNCIL_MODELS", "LLM_COUNCIL_CHAIRMAN", "LLM_COUNCIL_ALLOWED_MODELS", "LLM_COUNCIL_MODE", "LLM_COUNCIL_FIRST",
+		} {
 			if p.texts[variable] != "" {
 				others = append(others, variable)
 			}
@@ -476,8 +478,15 @@ func (c *Config) checkCouncil(p *problems) {
 				strings.Join(others, ", "))
 		}
 	}
-	if len(c.Models) == 1 {
-		p.add("LLM_COUNCIL_MODELS", "names one model: list two or more, separated by commas")
+	for _, problem := range c.Mode.Check(len(c.Models), c.First, nil) {
+		if problem.Field == "answer_form" {
+			p.add("LLM_COUNCIL_MODE", "is vote, which needs an answer_form: %s, or use another mode", inRoster("mode and answer_form", "council"))
+			continue
+		}
+		variable := map[string]string{
+			"mode": "LLM_COUNCIL_MODE", "first": "LLM_COUNCIL_FIRST", "members": "LLM_COUNCIL_MODELS",
+		}[problem.Field]
+		p.add(variable, "%s: %s", problem.Message, problem.Fix)
 	}
 	if n := len(c.Models); n > max(0, c.MaxModels) {
 		p.add("LLM_COUNCIL_MODELS", "names %d models, and LLM_COUNCIL_MAX_MODELS is %d: raise it, or list fewer",

@@ -96,11 +96,13 @@ type Endpoints struct {
 
 // Members says which models are asked, and how many a session may have.
 type Members struct {
-	Models        []string `envconfig:"LLM_COUNCIL_MODELS" desc:"the council, comma list of two or more models; a model may stand twice"`
-	Chairman      string   `envconfig:"LLM_COUNCIL_CHAIRMAN" desc:"model that writes the final answer; unset: the first of MODELS"`
-	AllowedModels []string `envconfig:"LLM_COUNCIL_ALLOWED_MODELS" desc:"comma list of models that a request may name besides the configured ones"`
-	Roster        string   `envconfig:"LLM_COUNCIL_ROSTER" desc:"YAML file that names councils, models with their options, tokens and providers, in place of MODELS, CHAIRMAN and ALLOWED_MODELS (docs/roster.md); unset: there is one council, of MODELS"`
-	MaxModels     int      `envconfig:"LLM_COUNCIL_MAX_MODELS" default:"12" desc:"most members, and most reviewers, of one session; at least 2"`
+	Models        []string     `envconfig:"LLM_COUNCIL_MODELS" desc:"the council, comma list of two or more models, or of one with MODE=single; a model may stand twice"`
+	Chairman      string       `envconfig:"LLM_COUNCIL_CHAIRMAN" desc:"model that writes the final answer; unset: the first of MODELS"`
+	AllowedModels []string     `envconfig:"LLM_COUNCIL_ALLOWED_MODELS" desc:"comma list of models that a request may name besides the configured ones"`
+	Mode          council.Mode `envconfig:"LLM_COUNCIL_MODE" default:"council" desc:"council (answers, reviews, synthesis), ranked (the answer that reviewers rank first), synthesis (no reviews) or single (one model); vote needs a roster"`
+	First         int          `envconfig:"LLM_COUNCIL_FIRST" default:"0" desc:"how many members begin; if these give the same answer in the answer_form of the request, the others are not asked; 1: the others are asked on demand only; 0: all begin"`
+	Roster        string       `envconfig:"LLM_COUNCIL_ROSTER" desc:"YAML file that names councils, models with their options, tokens and providers, in place of MODELS, CHAIRMAN, ALLOWED_MODELS, MODE and FIRST (docs/roster.md); unset: there is one council, of MODELS"`
+	MaxModels     int          `envconfig:"LLM_COUNCIL_MAX_MODELS" default:"12" desc:"most members, and most reviewers, of one session; at least 2"`
 }
 
 // SessionLimits bounds how many sessions run, and how much time and money one session may take.

@@ -67,6 +67,7 @@ func defaults() config.Config {
 	var c config.Config
 	c.Addr = "127.0.0.1:8080"
 	c.BaseURL = "https://openrouter.ai/api/v1"
+	c.Mode = council.ModeCouncil
 	c.MaxModels = 12
 	c.MaxSessions = 64
 	c.Timeout = 10 * time.Minute
@@ -149,6 +150,8 @@ func TestEveryVariableChangesItsField(t *testing.T) {
 		},
 		{"CHAIRMAN", " a/b ", nil, func(c *config.Config) { c.Chairman = "a/b" }},
 		{"ALLOWED_MODELS", "a, b", nil, func(c *config.Config) { c.AllowedModels = []string{"a", "b"} }},
+		{"MODE", "ranked", nil, func(c *config.Config) { c.Mode = council.ModeRanked }},
+		{"FIRST", "2", nil, func(c *config.Config) { c.First = 2 }},
 		{"ROSTER", "/etc/councild/roster.yaml", nil, func(c *config.Config) { c.Roster = "/etc/councild/roster.yaml" }},
 		{"MAX_MODELS", "2", nil, func(c *config.Config) { c.MaxModels = 2 }},
 		{"MAX_SESSIONS", "1", nil, func(c *config.Config) { c.MaxSessions = 1 }},
@@ -262,7 +265,8 @@ func TestInvalid(t *testing.T) {
 		names = "choose another name, or remove one of them"
 		colon = "has a colon, but no valid name before it: " +
 			"write name:token, the name of 1 to 32 letters, digits, - and _, or a token without a colon"
-		nameEnds = "has a name that ends in \"file\", which its key's variable cannot: choose another name"
+		firstRange = "is -1, which is out of range: use 1 or more, but less than the number of members, or remove it to ask all members at once"
+		nameEnds   = "has a name that ends in \"file\", which its key's variable cannot: choose another name"
 	)
 	// quoted is the usual wording: the text, then what is wrong with it.
 	quoted := func(name, value, problem string) [3]string {
@@ -331,7 +335,18 @@ func TestInvalid(t *testing.T) {
 			"PROVIDERS", "a_b=https://host/v1,a-b=https://host/v1",
 			"entry 2 has the name of an earlier one (- and _ count as equal): choose another name",
 		},
-		{"MODELS", "a", "names one model: list two or more, separated by commas"},
+		{"MODELS", "a", "names one model: list two or more (a model may stand twice), or use the mode single"},
+		{"MODE", "panel", `is "panel", which is not a mode of a council: use council, ranked, synthesis, vote or single`},
+		{
+			"MODE", "judge",
+			"is judge, but judging answers that exist already is not a mode of a council: use council, ranked, synthesis, vote or single",
+		},
+		{
+			"MODE", "vote", "is vote, which needs an answer_form: write mode and answer_form for the council in a roster, " +
+				"which LLM_COUNCIL_ROSTER names (docs/roster.md), or use another mode",
+		},
+		{"FIRST", "-1", firstRange},
+		quoted("FIRST", "all", whole),
 		{"MODELS", "a,b,", "entry 3 is empty: remove the comma, or write what belongs there"},
 		{"MODELS", strings.Repeat("a,", 12) + "a", "names 13 models, and LLM_COUNCIL_MAX_MODELS is 12: raise it, or list fewer"},
 		{"ALLOWED_MODELS", ",a", "entry 1 is empty: remove the comma, or write what belongs there"},
@@ -440,6 +455,30 @@ func TestRelations(t *testing.T) {
 		want string
 	}{
 		{"models up to the maximum", vars{"MAX_MODELS": "2", "MODELS": "a,b"}, ""},
+		{"one model", vars{"MODELS": "a", "MODE": "single"}, ""},
+		{
+			"two models alone",
+			vars{"MODELS": "a,b", "MODE": "single"},
+			"LLM_COUNCIL_MODELS: names 2 models, and the mode single asks one: list one, or use another mode",
+		},
+		{"all members but one begin", vars{"MODELS": "a,b,c", "FIRST": "2"}, ""},
+		{
+			"all members begin",
+			vars{"MODELS": "a,b", "FIRST": "2"},
+			"LLM_COUNCIL_FIRST: is 2, which is out of range: use 1 or more, but less than the number of members, or remove it to ask all " +
+				"members at once",
+		},
+		{
+			"the first of one",
+			vars{"MODELS": "a", "MODE": "single", "FIRST": "1"},
+			"LLM_COUNCIL_FIRST: is 1, which does not go with the mode single: remove it, or use another mode",
+		},
+		{
+			"a roster and a mode",
+			vars{"ROSTER": "/roster.yaml", "MODE": "ranked", "FIRST": "1"},
+			"LLM_COUNCIL_ROSTER: cannot be set together with LLM_COUNCIL_MODE, LLM_COUNCIL_FIRST: unset them, because the roster names " +
+				"models and councils",
+		},
 		{"a quorum of all", vars{"MODELS": "a,b", "QUORUM": "2"}, ""},
 		{
 			"a quorum of more than all",
@@ -618,7 +657,7 @@ LLM_COUNCIL_API_TOKENS: entry 1 has less than 16 characters: use a long random t
 LLM_COUNCIL_BIAS_CONSENT: "9" is out of range: use 0 to 4
 LLM_COUNCIL_MAX_COST_USD: "free" is not a number: write it as in 0.5
 LLM_COUNCIL_MAX_SESSIONS: "x" is not a whole number: write digits only
-LLM_COUNCIL_MODELS: names one model: list two or more, separated by commas
+LLM_COUNCIL_MODELS: names one model: list two or more (a model may stand twice), or use the mode single
 LLM_COUNCIL_TIMEOUT: "10" is not a duration: write a number and a unit, such as 30s or 10m
 LLM_COUNCIL_TIMOUT: there is no such setting: did you mean LLM_COUNCIL_TIMEOUT?`
 	if d := cmp.Diff(want, text(err)); d != "" {

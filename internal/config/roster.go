@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -91,6 +92,31 @@ func (r *Roster) Members() map[string]council.Member {
 		members[m.ID] = m.Member
 	}
 	return members
+}
+
+// Warnings returns messages about councils that are probably mistakes, but may be intended. The argument has the names of
+// all providers.
+func (r *Roster) Warnings(providers []string) []string {
+	var warnings []string
+	for _, c := range r.Councils {
+		if c.First < 2 {
+			continue
+		}
+		if c.AnswerForm == nil {
+			warnings = append(warnings, fmt.Sprintf("the council %s has first: %d and no answer_form: a question that brings none "+
+				"asks all members at once, because answers without a form cannot be compared; add answer_form", c.Name, c.First))
+		}
+		var makers []string
+		for _, id := range c.Members[:c.First] {
+			m, _ := r.Model(id)
+			makers = append(makers, cmp.Or(m.Member.Maker, council.Maker(m.Member.Model, providers)))
+		}
+		if len(slices.Compact(makers)) == 1 {
+			warnings = append(warnings, fmt.Sprintf("the first %d members of the council %s have one maker, %s: begin with members of "+
+				"two makers, because their agreement says more", c.First, c.Name, makers[0]))
+		}
+	}
+	return warnings
 }
 
 // CouncilHash returns 8 hexadecimal digits of a SHA-256 over everything that shapes the votes of a council: the rule by

@@ -19,6 +19,7 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/spend"
+	"github.com/councild/councild/internal/stage1"
 	"go.yaml.in/yaml/v4"
 	"go.yaml.in/yaml/v4/plugin/loaderlimits"
 )
@@ -412,18 +413,26 @@ func (r *rosterReader) seat(what string, n *yaml.Node) {
 }
 
 func (r *rosterReader) council(name string, n *yaml.Node) {
-	c := Council{Name: name}
+	c := Council{Name: name, Mode: council.ModeCouncil}
+	at := map[string]*yaml.Node{} // the values of the keys that Mode.Check names
 	r.fields(n, "the council "+name, map[string]func(*yaml.Node){
 		"members": func(n *yaml.Node) {
+			at["members"] = n
 			r.seats("members", &c.Members)(n)
-			if len(c.Members) == 1 {
-				r.add(n, "members names one model: list two or more; one may stand twice")
-			}
 			if len(c.Members) > r.settings.MaxModels {
 				r.add(n, "members names %d models, and LLM_COUNCIL_MAX_MODELS is %d: raise it, or list fewer",
 					len(c.Members), r.settings.MaxModels)
 			}
 		},
+		"mode": func(n *yaml.Node) {
+			at["mode"] = n
+			c.Mode = council.Mode(n.Value)
+		},
+		"first": func(n *yaml.Node) {
+			at["first"] = n
+			whole(r, "first", 1, func(v int) { c.First = v })(n)
+		},
+		"answer_form": func(n *yaml.Node) { c.AnswerForm = r.answerForm(n) },
 		"reviewers": func(n *yaml.Node) {
 			r.seats("reviewers", &c.Reviewers)(n)
 			if len(c.Reviewers) > r.settings.MaxModels {
@@ -480,7 +489,27 @@ func (r *rosterReader) council(name string, n *yaml.Node) {
 			})
 		}),
 	}, "members")
+	for _, problem := range c.Mode.Check(len(c.Members), c.First, c.AnswerForm) {
+		r.add(cmp.Or(at[problem.Field], n), "%s %s: %s", problem.Field, problem.Message, problem.Fix)
+	}
 	r.roster.Councils = append(r.roster.Councils, c)
+}
+
+// answerForm reads the form in which members answer.
+func (r *rosterReader) answerForm(n *yaml.Node) *council.AnswerForm {
+	form := &council.AnswerForm{}
+	before := len(r.problems)
+	r.fields(n, "answer_form", map[string]func(*yaml.Node){
+		"type":    r.text("type", &form.Type),
+		"options": r.list("options", &form.Options, func(*yaml.Node) {}),
+	}, "type")
+	if len(r.problems) > before {
+		return form
+	}
+	if _, err := stage1.NewForm(*form); err != nil {
+		r.add(n, "answer_form cannot be used: %v", err)
+	}
+	return form
 }
 
 func (r *rosterReader) token(name string, n *yaml.Node) {

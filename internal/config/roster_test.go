@@ -28,7 +28,7 @@ models:
 councils:
   fast: {members: [gpt, skeptic, local], chairman: gpt, max_cost_usd: 0.20, max_total_tokens: 100000, timeout_seconds: 60, quorum: 2,
         data_class: public, audience: [ci, team], tools: ignore, side_requests: local, degraded_note: false}
-  deep: {members: [gpt, skeptic, local], reviewers: [gpt, skeptic], fallbacks: [skeptic]}
+  deep: {members: [gpt, skeptic, local], reviewers: [gpt, skeptic], fallbacks: [skeptic], mode: ranked, first: 2, answer_form: {type: choice, options: [A, B]}}
 classes: [public, internal]
 tokens:
   ci: {sha256: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08, max_cost_usd_per_day: 5, ` +
@@ -81,6 +81,10 @@ func TestParseRoster(t *testing.T) {
 		{"side requests of fast", r.Councils[0].SideRequests, "local"},
 		{"note of fast", r.Councils[0].DegradedNote, new(false)},
 		{"tools, side requests and note of deep", r.Councils[1].Tools == "" && r.Councils[1].SideRequests == "" && r.Councils[1].DegradedNote == nil, true},
+		{"mode, first and form of fast", []any{r.Councils[0].Mode, r.Councils[0].First, r.Councils[0].AnswerForm == nil}, []any{council.ModeCouncil, 0, true}},
+		{"mode of deep", r.Councils[1].Mode, council.ModeRanked},
+		{"first of deep", r.Councils[1].First, 2},
+		{"form of deep", *r.Councils[1].AnswerForm, council.AnswerForm{Type: council.FormChoice, Options: []string{"A", "B"}}},
 		{"fallbacks of deep", r.Councils[1].Fallbacks, []string{"skeptic"}},
 		{"rights of ci", ci.May, []council.Right{council.MayAsk, council.MayReport}},
 		{"limit of ci", *ci.MaxCostUSDPerDay, 5.0},
@@ -223,6 +227,25 @@ func TestRosterRules(t *testing.T) {
 		},
 		{"tier without its tokens", "input_tokens: 272000, ", "", 6, "lacks input_tokens"},
 		{"one member", "members: [gpt, skeptic, local], reviewers", "members: [gpt], reviewers", 13, "list two or more"},
+		{"two members alone", "mode: ranked, first: 2", "mode: single", 13, "members names 3 models, and the mode single asks one: list one, or use another mode"},
+		{
+			"unknown mode", "mode: ranked", "mode: panel", 13,
+			`mode is "panel", which is not a mode of a council: use council, ranked, synthesis, vote or single`,
+		},
+		{"a list of modes", "mode: ranked", "mode: [ranked]", 13, `mode is "", which`},
+		{"judging", "mode: ranked", "mode: judge", 13, "judging answers that exist already is not a mode of a council: use council,"},
+		{
+			"vote without a form", "quorum: 2", "mode: vote", 11,
+			"answer_form is missing, and the mode vote counts equal answers: add it, such as {type: number}, or use another mode",
+		},
+		{"vote with first", "mode: ranked", "mode: vote", 13, "first is 2, which does not go with the mode vote: remove it, or use another mode"},
+		{"all begin", "first: 2", "first: 3", 13, "first is 3, which is out of range: use 1 or more, but less than the number of members"},
+		{"none begins", "first: 2", "first: 0", 13, "first is no whole number from 1"},
+		{"unknown form", "type: choice, options: [A, B]", "type: regex", 13, `answer_form cannot be used: there is no form "regex": use exact,`},
+		{"form without options", ", options: [A, B]", "", 13, "answer_form cannot be used: options belong to the type choice"},
+		{"form with one option", "options: [A, B]", "options: [A, a.]", 13, "is given twice: write each option once"},
+		{"form without a type", "type: choice, ", "", 13, "answer_form lacks type: add it"},
+		{"form in a word", "{type: choice, options: [A, B]}", "choice", 13, "answer_form is no mapping"},
 		{"unknown member", "members: [gpt, skeptic, local], reviewers", "members: [gpt, gtp], reviewers", 13, "name a key of models"},
 		{"unknown reviewer", "reviewers: [gpt, skeptic]", "reviewers: [gpt, nobody]", 13, "reviewers names"},
 		{"unknown chairman", "chairman: gpt", "chairman: nobody", 11, "chairman names"},
@@ -279,6 +302,35 @@ func TestAllProblemsOfARosterAtOnce(t *testing.T) {
 	}
 	if diff := cmp.Diff([]int{3, 8, 16}, lines); diff != "" {
 		t.Errorf("lines (-want +got):\n%s\n%v", diff, err)
+	}
+}
+
+// A roster may have one member, if its mode is single. What is doubtful about first is said, and is no problem.
+func TestWarningsOfARoster(t *testing.T) {
+	const text = `version: 1
+default: a
+models:
+  gpt: {model: openai/gpt-5}
+  mini: {model: azure-mini, maker: openai}
+  opus: {provider: claude, model: opus}
+councils:
+  solo: {members: [gpt], mode: single}
+  alone: {members: [gpt, mini], first: 1}
+  a: {members: [gpt, opus, mini], first: 2, answer_form: {type: number}}
+  b: {members: [gpt, opus, mini], first: 2}
+  c: {members: [gpt, mini, opus], first: 2, answer_form: {type: number}}
+`
+	r, err := parseRoster(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"the council b has first: 2 and no answer_form: a question that brings none asks all members at once, because answers " +
+			"without a form cannot be compared; add answer_form",
+		"the first 2 members of the council c have one maker, openai: begin with members of two makers, because their agreement says more",
+	}
+	if diff := cmp.Diff(want, r.Warnings([]string{"claude"})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

@@ -1,6 +1,9 @@
 package council
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // Mode says which stages a session runs, and whose text is its answer.
 type Mode string
@@ -28,6 +31,41 @@ func (m Mode) Reviews() bool { return m == ModeCouncil || m == ModeRanked }
 
 // Writes reports whether a chairman writes the answer in this mode.
 func (m Mode) Writes() bool { return m == ModeCouncil || m == ModeSynthesis }
+
+// Check returns what is wrong with a configured council of mode m. A message follows the name of its field, as in "first
+// is 3, which is out of range". The number of members is 0 if it is not known. First and form are those of a Plan.
+func (m Mode) Check(members, first int, form *AnswerForm) []FieldError {
+	var problems []FieldError
+	add := func(field, message, fix string) {
+		problems = append(problems, FieldError{Field: field, Message: message, Fix: fix})
+	}
+	switch {
+	case m == "judge":
+		add("mode", "is judge, but judging answers that exist already is not a mode of a council", "use "+ModeChoices)
+		return problems
+	case !m.Known():
+		add("mode", fmt.Sprintf("is %.64q, which is not a mode of a council", m), "use "+ModeChoices)
+		return problems
+	case m == ModeSingle && members > 1:
+		add("members", fmt.Sprintf("names %d models, and the mode single asks one", members),
+			"list one, or use another mode")
+	case m != ModeSingle && members == 1:
+		add("members", "names one model", "list two or more (a model may stand twice), or use the mode single")
+	}
+	if m == ModeVote && form == nil {
+		add("answer_form", "is missing, and the mode vote counts equal answers",
+			"add it, such as {type: number}, or use another mode")
+	}
+	switch {
+	case first == 0:
+	case m == ModeSingle || m == ModeVote:
+		add("first", fmt.Sprintf("is %d, which does not go with the mode %s", first, m), "remove it, or use another mode")
+	case first < 0 || members > 1 && first >= members:
+		add("first", fmt.Sprintf("is %d, which is out of range", first),
+			"use 1 or more, but less than the number of members, or remove it to ask all members at once")
+	}
+	return problems
+}
 
 // AnswerRule says how a session came to its answer.
 type AnswerRule string

@@ -28,6 +28,7 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/spend"
+	"github.com/councild/councild/internal/stage1"
 	"github.com/councild/councild/internal/stage2"
 	"github.com/councild/councild/internal/stage3"
 	"github.com/google/uuid"
@@ -146,8 +147,16 @@ type Draws struct {
 
 func (o Options) validate() error {
 	var errs []error
-	if len(o.Models) < 2 && o.Mode != council.ModeSingle {
-		errs = append(errs, errors.New("a council needs two or more models"))
+	if len(o.Models) == 0 {
+		errs = append(errs, errors.New("a council needs models"))
+	}
+	for _, problem := range cmp.Or(o.Mode, council.ModeCouncil).Check(len(o.Models), o.First, o.Form) {
+		errs = append(errs, fmt.Errorf("%s %s: %s", problem.Field, problem.Message, problem.Fix))
+	}
+	if o.Form != nil {
+		if _, err := stage1.NewForm(*o.Form); err != nil {
+			errs = append(errs, fmt.Errorf("answer_form cannot be used: %w", err))
+		}
 	}
 	if len(o.Models) > o.MaxModels || len(o.Reviewers) > o.MaxModels {
 		errs = append(errs, fmt.Errorf("more than %d models or reviewers", o.MaxModels))

@@ -206,6 +206,12 @@ func TestNewRefuses(t *testing.T) {
 	}
 	for name, mutate := range map[string]func(*pipeline.Options){
 		"one model":              func(o *pipeline.Options) { o.Models = o.Models[:1] },
+		"no model":               func(o *pipeline.Options) { o.Models = nil },
+		"two models alone":       func(o *pipeline.Options) { o.Mode = council.ModeSingle },
+		"an unknown mode":        func(o *pipeline.Options) { o.Mode = "judge" },
+		"a vote without a form":  func(o *pipeline.Options) { o.Mode = council.ModeVote },
+		"all members are first":  func(o *pipeline.Options) { o.First = 2 },
+		"a bad form":             func(o *pipeline.Options) { o.Form = &council.AnswerForm{Type: "regex"} },
 		"too many models":        func(o *pipeline.Options) { o.MaxModels = 1 },
 		"too many reviewers":     func(o *pipeline.Options) { o.Reviewers = []string{"a", "b", "c", "d"} },
 		"a quorum out of reach":  func(o *pipeline.Options) { o.Quorum = 3 },
