@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -36,6 +37,9 @@ func (c rosterCheckCmd) Run(_ context.Context, std IO) error {
 	if err != nil {
 		return err
 	}
+	for _, warning := range shown.Warnings {
+		_, _ = fmt.Fprintln(std.Stderr, "councild: warning:", warning)
+	}
 	_, err = fmt.Fprintf(std.Stdout, "Nothing is wrong: %d models, %d councils.\n",
 		len(shown.Models), len(shown.Councils))
 	return err
@@ -57,15 +61,19 @@ func (c rosterShowCmd) Run(_ context.Context, std IO) error {
 	}
 	var b strings.Builder // its writes never fail
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(t, "COUNCIL\tVERSION\tMEMBERS\tREVIEWERS\tCHAIRMEN\tAUDIENCE")
+	_, _ = fmt.Fprintln(t, "COUNCIL\tVERSION\tMODE\tFIRST\tMEMBERS\tREVIEWERS\tCHAIRMEN\tAUDIENCE")
 	for _, council := range shown.Councils {
 		name := council.Name
 		if name == shown.Default {
 			name += " (default)"
 		}
-		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", name, council.Version, strings.Join(council.Members, ", "),
-			strings.Join(council.Reviewers, ", "), strings.Join(council.Chairmen, ", "),
-			cmp.Or(strings.Join(council.Audience, ", "), "everybody"))
+		first := "all"
+		if council.First > 0 {
+			first = strconv.Itoa(council.First)
+		}
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, council.Version, council.Mode, first,
+			strings.Join(council.Members, ", "), cmp.Or(strings.Join(council.Reviewers, ", "), "-"),
+			cmp.Or(strings.Join(council.Chairmen, ", "), "-"), cmp.Or(strings.Join(council.Audience, ", "), "everybody"))
 	}
 	_ = t.Flush()
 	b.WriteString("\n")

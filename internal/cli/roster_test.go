@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -30,6 +31,24 @@ func TestRosterCommands(t *testing.T) {
 	for _, want := range []string{"deep (default)", "review-1+fast.", "claude-opus-5-5", "high", "input: 2"} {
 		if code != 0 || !strings.Contains(out, want) {
 			t.Errorf("the example shows no %q: %d %s%s", want, code, out, errs)
+		}
+	}
+	doubtful := filepath.Join(t.TempDir(), "doubtful.yaml")
+	text := "version: 1\nmodels: {a: {model: x/a}, b: {model: x/b}, c: {model: y/c}}\n" +
+		"councils: {deep: {members: [a, b, c], first: 2}, solo: {members: [a], mode: single}}\ndefault: solo\n"
+	if err := os.WriteFile(doubtful, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errs = command(t, "config", "roster", "check", doubtful)
+	for _, want := range []string{"councild: warning: the council deep has first: 2", "councild: warning: the first 2 members of the council deep"} {
+		if code != 0 || !strings.Contains(errs, want) || !strings.Contains(out, "Nothing is wrong: 3 models, 2 councils.") {
+			t.Errorf("a doubtful roster: %d, want 0 and %q:\n%s%s", code, want, out, errs)
+		}
+	}
+	_, out, _ = command(t, "config", "roster", "show", doubtful)
+	for _, row := range []string{"deep +review.* council +2 +a, b, c +a, b, c +a +everybody\n", "solo \\(default\\) .* single +all +a +- +- +everybody\n"} {
+		if !regexp.MustCompile(row).MatchString(out) {
+			t.Errorf("no row is like %q:\n%s", row, out)
 		}
 	}
 	bad := filepath.Join(t.TempDir(), "bad.yaml")

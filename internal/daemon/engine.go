@@ -280,7 +280,7 @@ func pipelineOptions(o EngineOptions) pipeline.Options {
 		Log: o.Log, Version: o.Version, Settings: config.SettingNames(),
 		Lineup: pipeline.Lineup{
 			Models: cfg.Models, Chairman: cfg.Chairman,
-			AllowedModels: cfg.AllowedModels, MaxModels: cfg.MaxModels,
+			AllowedModels: cfg.AllowedModels, MaxModels: cfg.MaxModels, Mode: cfg.Mode, First: cfg.First,
 		},
 		Limits: council.Limits{Timeout: cfg.Timeout, MaxCostUSD: cfg.MaxCostUSD, MaxTotalTokens: cfg.MaxTotalTokens},
 		Rules: council.Rules{
@@ -335,6 +335,16 @@ func (e *Engine) of(plan council.Plan) *pipeline.Pipeline {
 	return h.pipelines[h.first]
 }
 
+// Convene calls pipeline.Pipeline.Convene. The roster in force must allow the seats to see the data of the question.
+func (e *Engine) Convene(plan council.Plan, session *council.Session) (council.Plan, error) {
+	whole, err := e.of(plan).Convene(plan, session)
+	if err != nil {
+		return council.Plan{}, err
+	}
+	whole.Sides = slices.Clone(whole.Sides) // forbid may change them.
+	return whole, e.setup.Load().forbid(council.Request{}, &whole)
+}
+
 // Ended is called when a session has ended. It runs the shadow comparison if the session's plan asks for one, and
 // stores the result. Errors go to the log.
 func (e *Engine) Ended(ctx context.Context, plan council.Plan, session *council.Session) {
@@ -385,8 +395,12 @@ func (e *Engine) Open(ctx context.Context, plan council.Plan) *council.Error {
 // first stage of the session would run out of time.
 func (e *Engine) expect(plan council.Plan) *council.Error {
 	h := e.setup.Load()
-	models := make([]string, len(plan.Members()))
-	for i, m := range plan.Members() {
+	asked := plan.Seats(council.KindAnswers)
+	if plan.First > 0 { // The other members may never be asked.
+		asked = asked[:plan.First]
+	}
+	models := make([]string, len(asked))
+	for i, m := range asked {
 		models[i] = m.Model
 	}
 	stage := pipeline.FirstStage(plan)

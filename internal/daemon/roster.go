@@ -109,7 +109,7 @@ func newSetup(cfg config.Config, r *config.Roster, base pipeline.Options) (*setu
 		o := base
 		o.Council = c.Name
 		o.Models = c.Members
-		o.Mode = cmp.Or(c.Mode, o.Mode)
+		o.Mode = c.Mode
 		o.First = c.First
 		o.Form = c.AnswerForm
 		o.Reviewers = c.Reviewers
@@ -204,7 +204,7 @@ func (h *setup) prepare(r council.Request) (council.Plan, error) {
 	return plan, h.forbid(r, &plan)
 }
 
-// forbid sets the data class of a plan. It returns an error if a seat may not see data of that class. It drops no seat,
+// forbid sets the data class of a plan, unless the plan of an earlier session has one. It returns an error if a seat may not see data of that class. It drops no seat,
 // because the caller decides what to do instead. If the settings name the model of a side (see council.Side) without a
 // roster id, and that model may not see the data, forbid leaves out the side.
 func (h *setup) forbid(r council.Request, plan *council.Plan) error {
@@ -220,7 +220,7 @@ func (h *setup) forbid(r council.Request, plan *council.Plan) error {
 	if len(classes) == 0 && r.DataClass == "" {
 		return nil
 	}
-	plan.DataClass = cmp.Or(r.DataClass, h.council(plan.CouncilName).DataClass)
+	plan.DataClass = cmp.Or(r.DataClass, plan.DataClass, h.council(plan.CouncilName).DataClass)
 	if plan.DataClass == "" {
 		plan.DataClass = classes[len(classes)-1]
 	}
@@ -272,9 +272,13 @@ func (h *setup) forbid(r council.Request, plan *council.Plan) error {
 	}
 }
 
-// council returns the council of the roster with this name.
+// council returns the council of the roster with this name, or the zero Council if the roster has none.
 func (h *setup) council(name string) config.Council {
-	return h.roster.Councils[slices.IndexFunc(h.roster.Councils, func(c config.Council) bool { return c.Name == name })]
+	i := slices.IndexFunc(h.roster.Councils, func(c config.Council) bool { return c.Name == name })
+	if i < 0 {
+		return config.Council{}
+	}
+	return h.roster.Councils[i]
 }
 
 // allows reports whether a token may ask a council. The argument token is the name of a token, or "" if callers need no
@@ -326,15 +330,20 @@ type ShownRoster struct {
 	Default  string         `json:"default"`
 	Councils []ShownCouncil `json:"councils"`
 	Models   []ShownModel   `json:"models"`
+	Warnings []string       `json:"warnings"`
 }
 
 // ShownCouncil is a council of a roster. Its seats have the names that sessions use.
 type ShownCouncil struct {
-	Name      string   `json:"name"`
-	Version   string   `json:"version"` // council_config_version of its records
-	Members   []string `json:"members"`
-	Reviewers []string `json:"reviewers"`
-	// Chairmen are in the order in which they are tried. If there is only one, the other members follow it by rank.
+	Name       string              `json:"name"`
+	Version    string              `json:"version"` // council_config_version of its records
+	Mode       council.Mode        `json:"mode"`
+	First      int                 `json:"first"` // 0 if all members begin
+	AnswerForm *council.AnswerForm `json:"answer_form"`
+	Members    []string            `json:"members"`
+	Reviewers  []string            `json:"reviewers"` // empty if the mode has no reviews
+	// Chairmen are in the order in which they are tried. If there is only one, the other members follow it by rank. The
+	// list is empty if no chairman writes in this mode.
 	Chairmen   []string `json:"chairmen"`
 	MaxCostUSD *float64 `json:"max_cost_usd"`
 	// Audience are names of tokens. If it is empty, every caller may ask the council.
@@ -358,7 +367,9 @@ func ShowRoster(cfg config.Config, file string, sim Simulator) (ShownRoster, err
 	if err != nil {
 		return ShownRoster{}, err
 	}
-	shown := ShownRoster{Hash: h.roster.Hash, Default: h.first}
+	shown := ShownRoster{
+		Hash: h.roster.Hash, Default: h.first, Warnings: append([]string{}, h.roster.Warnings(cfg.ProviderNames())...),
+	}
 	for _, c := range h.roster.Councils {
 		plan, err := h.pipelines[c.Name].Prepare(council.Request{Query: "?"})
 		if err != nil {
@@ -372,8 +383,8 @@ func ShowRoster(cfg config.Config, file string, sim Simulator) (ShownRoster, err
 			return all
 		}
 		shown.Councils = append(shown.Councils, ShownCouncil{
-			Name: c.Name, Version: plan.Versions.CouncilConfig, Members: ids(plan.Members()), Reviewers: ids(plan.Reviewers()),
-			Chairmen: ids(plan.Chairmen()), MaxCostUSD: plan.MaxCostUSD, Audience: append([]string{}, c.Audience...),
+			Name: c.Name, Version: plan.Versions.CouncilConfig, Mode: plan.Mode, First: plan.First, AnswerForm: plan.Form,
+			Members: ids(plan.Members()), Reviewers: ids(plan.Reviewers()), Chairmen: ids(plan.Chairmen()), MaxCostUSD: plan.MaxCostUSD, Audience: append([]string{}, c.Audience...),
 		})
 	}
 	for _, m := range h.roster.Models {

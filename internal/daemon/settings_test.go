@@ -385,6 +385,12 @@ var settings = map[string]func(t *testing.T){
 		const other = `{"query":"x","models":["a","b","d"]}`
 		differ(t, status(t, "", "", other), status(t, "ALLOWED_MODELS", "d", other), 403, 200)
 	},
+	"MODE": func(t *testing.T) {
+		differ(t, len(session(t, "", "").Stage2), len(session(t, "MODE", "synthesis").Stage2), 3, 0)
+	},
+	"FIRST": func(t *testing.T) {
+		differ(t, len(session(t, "", "").Stage1), len(session(t, "FIRST", "1").Stage1), 3, 1)
+	},
 	"ROSTER": func(t *testing.T) {
 		asked := func(env map[string]string) string {
 			env["BASE_URL"] = tap(t).url
