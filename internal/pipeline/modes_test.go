@@ -378,6 +378,15 @@ func TestConfiguredMode(t *testing.T) {
 	if s := h.run(t, council.Request{}); s.Mode != council.ModeRanked || s.AnswerFrom.Rule != council.RuleFirst || len(s.Stage1) != 2 {
 		t.Errorf("%s, %v, %d answers", s.Mode, s.AnswerFrom, len(s.Stage1))
 	}
+	for name, r := range map[string]council.Request{ // They cannot begin as the council does.
+		"models":   {Models: []string{"amber", "birch"}},
+		"a vote":   {Mode: council.ModeVote},
+		"a schema": {Mode: council.ModeSynthesis, OutputSchema: []byte(`{"type": "object"}`)},
+	} {
+		if plan := h.plan(t, r); plan.First != 0 {
+			t.Errorf("%s: %d begin", name, plan.First)
+		}
+	}
 	if s := h.run(t, council.Request{Whole: true}); s.Mode != council.ModeCouncil || len(s.Stage1) != 3 || s.Metadata.First != nil {
 		t.Errorf("%s, %d answers, %v", s.Mode, len(s.Stage1), s.Metadata.First)
 	}

@@ -161,7 +161,7 @@ func (o Options) validate() error {
 	if len(o.Models) > o.MaxModels || len(o.Reviewers) > o.MaxModels {
 		errs = append(errs, fmt.Errorf("more than %d models or reviewers", o.MaxModels))
 	}
-	if o.Quorum < 0 || o.Quorum > len(o.Models) {
+	if o.Quorum < 0 || o.Quorum > len(o.Models) && o.Mode != council.ModeSingle {
 		errs = append(errs, fmt.Errorf("a quorum of %d with %d models", o.Quorum, len(o.Models)))
 	}
 	for _, m := range append(o.named(), o.SideRequests) {

@@ -104,23 +104,13 @@ func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 // shape decides which stages the session runs: it sets the mode, how many members begin, and the form of their answers.
 func (p *Pipeline) shape(v *validation, r council.Request, plan *council.Plan) {
 	plan.Mode = p.o.Mode
-	plan.First = p.o.First
 	switch {
 	case r.Mode != "":
 		plan.Mode = r.Mode
 	case r.Direct:
 		plan.Mode = council.ModeSingle
-		plan.First = 0
 	case r.Whole:
 		plan.Mode = council.ModeCouncil
-	}
-	if r.Whole {
-		plan.First = 0
-	}
-	if r.First != nil {
-		if plan.First = *r.First; plan.First == 0 {
-			plan.First = -1 // 0 would mean that all members begin.
-		}
 	}
 	mode := plan.Mode
 	if !mode.Known() {
@@ -128,6 +118,15 @@ func (p *Pipeline) shape(v *validation, r council.Request, plan *council.Plan) {
 		return
 	}
 	schema := len(r.OutputSchema) > 0
+	alone := mode == council.ModeVote || mode == council.ModeSingle
+	switch {
+	case r.First != nil && *r.First == 0:
+		plan.First = -1 // 0 would mean that all members begin.
+	case r.First != nil:
+		plan.First = *r.First
+	case !schema && !alone && !r.Whole && r.Models == nil: // Other sessions cannot begin as the council does.
+		plan.First = p.o.First
+	}
 	if plan.Form = r.AnswerForm; plan.Form == nil && !schema {
 		plan.Form = p.o.Form
 	}
@@ -147,12 +146,12 @@ func (p *Pipeline) shape(v *validation, r council.Request, plan *council.Plan) {
 		v.add("chairman", fmt.Sprintf("nobody writes a synthesis in the mode %s", mode),
 			"leave it out, or ask in the mode council or synthesis")
 	}
-	if plan.First != 0 && (schema || mode == council.ModeVote || mode == council.ModeSingle) {
+	if plan.First != 0 && (schema || alone) {
 		with := "the mode " + string(mode)
 		if schema {
 			with = "output_schema"
 		}
-		v.add("first", "it does not go with "+with, "leave it out, or ask a council of the roster that has no first")
+		v.add("first", "it does not go with "+with, "leave it out")
 	}
 }
 

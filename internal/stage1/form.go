@@ -18,6 +18,8 @@ type Form struct {
 	// words is the largest number of words in a line without "ANSWER:" that is an answer. FormNumber and FormJSON do not
 	// use it.
 	words int
+	// graded says that FormChoice takes an answer that is no option, because a grader counts it as wrong.
+	graded bool
 }
 
 // NewForm returns a Form. The error says what is wrong with the spec, and how to fix it.
@@ -49,11 +51,12 @@ func NewForm(spec council.AnswerForm) (*Form, error) {
 	return f, nil
 }
 
-// WithLines returns a copy of f. If a text is one line without "ANSWER:" and has at most the given number of words, the
+// WithLines returns a copy of f for a grader. With FormChoice, the copy also takes an answer that is no option. If a text is one line without "ANSWER:" and has at most the given number of words, the
 // copy also takes it as an answer.
 func (f *Form) WithLines(words int) *Form {
 	longer := *f
 	longer.words = max(f.words, words)
+	longer.graded = true
 	return &longer
 }
 
@@ -96,6 +99,7 @@ func (f *Form) Read(text string) (form string, ok bool) {
 		return numberIn(answer, behind)
 	case council.FormChoice:
 		form, ok = f.option(answer)
+		ok = ok && (f.graded || slices.Contains(f.spec.Options, form))
 	case council.FormNormalised:
 		form = normalForm(answer)
 		ok = form != ""
@@ -103,10 +107,10 @@ func (f *Form) Read(text string) (form string, ok bool) {
 		form = answer
 		ok = form != ""
 	}
-	if !labelled && len(strings.Fields(form)) > f.words {
+	if !ok || !labelled && len(strings.Fields(form)) > f.words {
 		return "", false
 	}
-	return form, ok
+	return form, true
 }
 
 // Canonical returns the canonical form of a text that is nothing but an answer, such as a right answer. For FormChoice,

@@ -73,6 +73,12 @@ func TestWithLines(t *testing.T) {
 	if got, _ := choice.WithLines(1).Read("not for me"); got != "not for me" {
 		t.Errorf("a copy with shorter lines reads %q", got)
 	}
+	for _, text := range []string{"ANSWER: perhaps", "ANSWER: yes"} { // A grader counts these as wrong, and a vote as nothing.
+		got, graded := choice.WithLines(1).Read(text)
+		if _, ok := choice.Read(text); ok || !graded || got == "" {
+			t.Errorf("%q: read %v, graded %v %q", text, ok, graded, got)
+		}
+	}
 }
 
 // The canonical form of an answer alone is what Read finds behind "ANSWER:".
