@@ -20,9 +20,9 @@ type Plan struct {
 	// First says how many members begin. If they give the same answer, the session ends with it, and no other stage runs.
 	// With 1, the session ends with any answer. With 0, all members are asked at once.
 	First int `json:"first,omitempty"`
-	// Form is the form in which members answer. If it is nil, they answer freely. The conversation already holds the
-	// instruction of the form.
-	Form *AnswerForm `json:"form,omitempty"`
+	// Form is the form in which members answer. If it is nil, they answer freely. Instruction tells them the form.
+	Form        *AnswerForm `json:"form,omitempty"`
+	Instruction string      `json:"instruction,omitempty"`
 	// GivenFrom is the id of the session that has the given answers, or "".
 	GivenFrom string `json:"given_from,omitempty"`
 	Seed      int64  `json:"seed"`
@@ -305,13 +305,24 @@ func (p Plan) ModelOf(member string) string {
 	return ModelOf(member)
 }
 
-// Question returns the conversation as one text. If it has several turns, each stands under its role.
-func (p Plan) Question() string {
-	if len(p.Conversation) == 1 {
-		return p.Conversation[0].Content
+// Asked returns the messages that the members get: the conversation, with the instruction below its last question.
+func (p Plan) Asked() []Message {
+	if p.Instruction == "" || len(p.Conversation) == 0 {
+		return p.Conversation
 	}
-	turns := make([]string, len(p.Conversation))
-	for i, m := range p.Conversation {
+	asked := slices.Clone(p.Conversation)
+	asked[len(asked)-1].Content += "\n\n" + p.Instruction
+	return asked
+}
+
+// Question returns what the members are asked as one text. If it has several turns, each stands under its role.
+func (p Plan) Question() string {
+	asked := p.Asked()
+	if len(asked) == 1 {
+		return asked[0].Content
+	}
+	turns := make([]string, len(asked))
+	for i, m := range asked {
 		turns[i] = m.Role + ":\n" + m.Content
 	}
 	return strings.Join(turns, "\n\n")

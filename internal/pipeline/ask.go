@@ -146,7 +146,7 @@ func (r *run) askSeats(
 		o.OnVoid = func(member string) { o.OnRestart(member, council.FailThinking) }
 	}
 	var members council.Completer = r.calls
-	calls := stage1.Calls(seats, r.plan.Conversation, o)
+	calls := stage1.Calls(seats, r.plan.Asked(), o)
 	if single {
 		if members, failure = r.writers(ctx); failure != nil {
 			return false, failure

@@ -360,13 +360,16 @@ func TestModesRefused(t *testing.T) {
 	}
 }
 
-// A question that is asked again has the instruction of its form once.
+// The instruction of a form reaches the members, and not the history or the request that asks again.
 func TestFormIsAskedOnce(t *testing.T) {
 	h := build(t, answering("7", "8", "9"))
 	plan := h.plan(t, council.Request{Query: "How many?", AnswerForm: number})
 	again := h.plan(t, plan.Request())
 	if plan.Question() != again.Question() || !strings.HasPrefix(plan.Question(), "How many?\n\nEnd your answer") {
 		t.Errorf("first %q, then %q", plan.Question(), again.Question())
+	}
+	if plan.Preview() != "How many?" || plan.Request().Query != "How many?" {
+		t.Errorf("preview %q, request %q", plan.Preview(), plan.Request().Query)
 	}
 }
 

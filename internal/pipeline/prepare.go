@@ -155,9 +155,9 @@ func (p *Pipeline) shape(v *validation, r council.Request, plan *council.Plan) {
 	}
 }
 
-// form checks the form of a plan's answers, and adds its instruction to the question.
+// form checks the form of a plan's answers, and sets its instruction.
 func (p *Pipeline) form(v *validation, plan *council.Plan) {
-	if plan.Form == nil || len(plan.Conversation) == 0 {
+	if plan.Form == nil {
 		return
 	}
 	form, err := stage1.NewForm(*plan.Form)
@@ -165,13 +165,7 @@ func (p *Pipeline) form(v *validation, plan *council.Plan) {
 		v.add("answer_form", "it cannot be used: "+err.Error(), "")
 		return
 	}
-	last := len(plan.Conversation) - 1
-	question := plan.Conversation[last].Content
-	// A question that is asked again has the instruction already.
-	if instruction := form.Instruction(); !strings.HasSuffix(question, instruction) {
-		plan.Conversation = slices.Clone(plan.Conversation)
-		plan.Conversation[last].Content = question + "\n\n" + instruction
-	}
+	plan.Instruction = form.Instruction()
 }
 
 // choose applies the fields of a request that change its session: order, on_partial, limits, category and language.

@@ -63,7 +63,7 @@ type planned struct {
 
 // calls returns the calls of a plan.
 func calls(plan council.Plan) []planned {
-	text, _ := json.Marshal(plan.Conversation) // texts can always be encoded
+	text, _ := json.Marshal(plan.Asked()) // texts can always be encoded
 	l := callList{plan: plan, question: int64(len(text)) + overhead}
 	for _, s := range plan.Stages {
 		l.addStage(s)
