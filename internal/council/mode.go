@@ -3,6 +3,7 @@ package council
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Mode says which stages a session runs, and whose text is its answer.
@@ -114,4 +115,36 @@ type FirstAsked struct {
 	Same     *bool       `json:"same"`
 	Convened bool        `json:"convened"` // true if the whole council was asked
 	Why      FirstReason `json:"why"`
+}
+
+// Sentence says in words what the members that began decided. The argument members is how many members the council has,
+// or 0 if that is not known.
+func (f FirstAsked) Sentence(members int) string {
+	asked := strings.Join(f.Asked, " and ")
+	verb := "was"
+	if len(f.Asked) > 1 {
+		verb = "were"
+	}
+	only := fmt.Sprintf("only %s %s asked", asked, verb)
+	if members > 0 {
+		only = fmt.Sprintf("%d of %d members %s asked", len(f.Asked), members, verb)
+	}
+	switch f.Why {
+	case FirstSame:
+		return only + ": they gave the same answer, which is no proof"
+	case FirstAlone:
+		return only + ", so no other member has seen the question"
+	case FirstDifferent:
+		return asked + " began and gave different answers, so all members were asked"
+	case FirstUnreadable:
+		return asked + " began, and not all of their answers have the form that was asked for, so all members were asked"
+	case FirstFailed:
+		return asked + " began, and not all of them answered, so all members were asked"
+	case FirstNoForm:
+		return "all members were asked at once, because answers without a form cannot be compared"
+	case FirstOnDemand:
+		return asked + " had answered before, and the other members were asked afterwards"
+	default:
+		return ""
+	}
 }

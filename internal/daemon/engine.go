@@ -304,6 +304,11 @@ func pipelineOptions(o EngineOptions) pipeline.Options {
 // Prepare implements httpapi.Council.
 func (e *Engine) Prepare(r council.Request) (council.Plan, error) { return e.setup.Load().prepare(r) }
 
+// Convene implements httpapi.Council.
+func (e *Engine) Convene(plan council.Plan, session *council.Session) (council.Plan, error) {
+	return e.of(plan).Convene(plan, session)
+}
+
 // Check implements httpapi.Council.
 func (e *Engine) Check(ctx context.Context, plan council.Plan) error {
 	return e.runner().Check(ctx, plan)

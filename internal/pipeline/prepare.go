@@ -162,7 +162,7 @@ func (p *Pipeline) form(v *validation, plan *council.Plan) {
 	}
 	form, err := stage1.NewForm(*plan.Form)
 	if err != nil {
-		v.add("answer_form", "it cannot be used: "+err.Error(), "")
+		v.add("answer_form", "it cannot be used: "+err.Error(), "correct it, or leave it out")
 		return
 	}
 	plan.Instruction = form.Instruction()

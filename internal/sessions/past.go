@@ -152,6 +152,7 @@ func (st *Store) session(id journal.ID, p *past) (*Session, error) {
 			background: true,
 			request:    p.Plan.Request(),
 			council:    p.Plan.Council(),
+			first:      first(p.Plan),
 		},
 		ID:      id.Session,
 		store:   st,

@@ -38,6 +38,8 @@ type origin struct {
 	repeat     string          // Start.Repeat
 	request    council.Request // the request of the plan
 	council    string          // the name of the council in the plan
+	// first is the plan if some members begin (council.Plan.First). Otherwise it is nil.
+	first *council.Plan
 }
 
 // Session is one session of a Store. It is the council.Observer of its run, and safe for concurrent use.
@@ -107,6 +109,8 @@ func (s *Session) noteLocked(e council.Event) {
 		s.session.Metadata.Versions = data.Versions
 	case council.Answer:
 		s.session.Stage1 = append(s.session.Stage1, data)
+	case council.FirstAsked:
+		s.session.Metadata.First = &data
 	case []council.Answer:
 		s.session.Stage1 = data // It is in the order of the members.
 	case council.Review:
@@ -352,6 +356,10 @@ func (s *Session) Summary() council.Summary {
 // Request returns the request of the session, in the form in which a client can send it again. Callers must not
 // change it.
 func (s *Session) Request() council.Request { return s.request }
+
+// First returns the plan of the session if some members began (council.Plan.First), and otherwise nil. Callers must not
+// change the plan.
+func (s *Session) First() *council.Plan { return s.first }
 
 // Cancel cancels the run of a session that has not ended.
 func (s *Session) Cancel(cause error) {

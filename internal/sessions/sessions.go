@@ -266,6 +266,7 @@ func (st *Store) newSession(start Start) *Session {
 			repeat:     start.Repeat,
 			request:    start.Plan.Request(),
 			council:    start.Plan.Council(),
+			first:      first(start.Plan),
 		},
 		ID:      start.Plan.SessionID,
 		store:   st,
@@ -282,6 +283,14 @@ func (st *Store) newSession(start Start) *Session {
 		s.plan = &start.Plan
 	}
 	return s
+}
+
+// first returns a plan for Session.First.
+func first(plan council.Plan) *council.Plan {
+	if plan.First == 0 {
+		return nil
+	}
+	return &plan
 }
 
 // holder returns what Add answers when a session could not begin. If err is nil, another session has the

@@ -248,12 +248,28 @@ func (b *Book) Opening(plan council.Plan) Opening {
 	return o
 }
 
+// EstimateModes estimates the session of a request in each mode in which the request is valid. The result is the value
+// of Estimate.ByMode.
+func EstimateModes(
+	r council.Request, prepare func(council.Request) (council.Plan, error), estimate func(council.Plan) Estimate,
+) map[council.Mode]Figure {
+	figures := map[council.Mode]Figure{}
+	for _, mode := range council.Modes() {
+		r.Mode = mode
+		if plan, err := prepare(r); err == nil {
+			e := estimate(plan)
+			figures[mode] = Figure{Calls: e.Calls, Upper: e.Upper, Expected: e.Expected}
+		}
+	}
+	return figures
+}
+
 // Estimate estimates what the session of a plan costs, and whether it would begin now.
 func (b *Book) Estimate(plan council.Plan) Estimate {
 	all := calls(plan)
 	o := b.Opening(plan)
 	least := all
-	if plan.First > 0 {
+	if plan.First == 1 || plan.First > 0 && plan.Form != nil { // Without a form, answers cannot be compared.
 		least = all[:plan.First] // Answers come first.
 	}
 	e := Estimate{

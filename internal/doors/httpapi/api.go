@@ -71,6 +71,10 @@ import (
 type Council interface {
 	// Prepare returns the plan of a request, or one error with all problems that are cheap to find.
 	Prepare(r council.Request) (council.Plan, error)
+	// Convene returns the plan of a session in which the whole council answers the question of an earlier session, with
+	// the answers of the members that began. The arguments are the plan and the result of the earlier session. The error
+	// says why the council cannot be convened.
+	Convene(plan council.Plan, session *council.Session) (council.Plan, error)
 	// Check makes the expensive checks of a plan. The caller takes a place for the session first.
 	Check(ctx context.Context, plan council.Plan) error
 	// Run runs a session to its end and reports its events to observer. The argument log holds the results of an
@@ -279,6 +283,7 @@ func (a *API) routes() *chi.Mux {
 		{private, http.MethodGet, "/v1/council/{id}/events", a.events},
 		{private, http.MethodPost, "/v1/council/{id}/feedback", a.feedback},
 		{private, http.MethodGet, "/v1/council/{id}/request", a.request},
+		{asking, http.MethodPost, "/v1/council/{id}/convene", a.convene},
 		{asking, http.MethodPost, "/v1/council/estimate", a.estimate},
 		{asking, http.MethodPost, "/v1/disagreement", a.disagreement},
 		{private, http.MethodGet, "/v1/councils", a.councils},

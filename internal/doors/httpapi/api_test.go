@@ -131,6 +131,43 @@ var badInput = []struct {
 		[]string{"query"},
 	},
 	{"a query that is a number", "POST", "/v1/council", `{"query": 1}`, nil, 422, "invalid", []string{"query"}},
+	{"an unknown mode", "POST", "/v1/council", `{"query": "x", "mode": "fast"}`, nil, 422, "invalid", []string{"mode"}},
+	{"the mode `judge`", "POST", "/v1/council", `{"query": "x", "mode": "judge"}`, nil, 422, "invalid", []string{"mode"}},
+	{"a mode that is a number", "POST", "/v1/council", `{"query": "x", "mode": 1}`, nil, 422, "invalid", []string{"mode"}},
+	{"`vote` without a form", "POST", "/v1/council", `{"query": "x", "mode": "vote"}`, nil, 422, "invalid", []string{"answer_form"}},
+	{
+		"an unknown form", "POST", "/v1/council", `{"query": "x", "answer_form": {"type": "essay"}}`, nil, 422, "invalid",
+		[]string{"answer_form"},
+	},
+	{
+		"`output_schema` and `chairman` with `ranked`", "POST", "/v1/council",
+		`{"query": "x", "mode": "ranked", "output_schema": {"type": "object"}, "chairman": "amber"}`, nil, 422, "invalid",
+		[]string{"chairman", "output_schema"},
+	},
+	{
+		"`output_schema` and `chairman` with `vote`", "POST", "/v1/council",
+		`{"query": "x", "mode": "vote", "answer_form": {"type": "number"}, "output_schema": {"type": "object"}, "chairman": "amber"}`, nil,
+		422, "invalid", []string{"answer_form", "chairman", "output_schema"},
+	},
+	{
+		"`single` with two models", "POST", "/v1/council", `{"query": "x", "mode": "single", "models": ["amber", "birch"]}`, nil, 422, "invalid",
+		[]string{"mode"},
+	},
+	{"`first` 0", "POST", "/v1/council", `{"query": "x", "first": 0}`, nil, 422, "invalid", []string{"first"}},
+	{"`first` as all members", "POST", "/v1/council", `{"query": "x", "first": 3}`, nil, 422, "invalid", []string{"first"}},
+	{"`first` below 0", "POST", "/v1/council", `{"query": "x", "first": -1}`, nil, 422, "invalid", []string{"first"}},
+	{
+		"`first` with `single`", "POST", "/v1/council",
+		`{"query": "x", "first": 1, "mode": "single", "models": ["amber"]}`, nil, 422, "invalid", []string{"first"},
+	},
+	{
+		"`first` with `vote`", "POST", "/v1/council",
+		`{"query": "x", "first": 1, "mode": "vote", "answer_form": {"type": "number"}}`, nil, 422, "invalid", []string{"first"},
+	},
+	{
+		"`first` with `output_schema`", "POST", "/v1/council",
+		`{"query": "x", "first": 1, "output_schema": {"type": "object"}}`, nil, 422, "invalid", []string{"first"},
+	},
 	{"one model", "POST", "/v1/council", `{"query": "x", "models": ["amber"]}`, nil, 422, "invalid", []string{"models"}},
 	{
 		"too many models", "POST", "/v1/council", `{"query": "x", "models": ["amber", "birch", "cedar", "dune", "amber"]}`, nil, 422,
@@ -600,7 +637,14 @@ func TestRequestID(t *testing.T) {
 }
 
 // broken is a Council with a defect.
-type broken struct{}
+// neverConvenes is the part of a fake Council that no test calls.
+type neverConvenes struct{}
+
+func (neverConvenes) Convene(council.Plan, *council.Session) (council.Plan, error) {
+	panic("not called")
+}
+
+type broken struct{ neverConvenes }
 
 func (broken) Check(context.Context, council.Plan) error { return nil }
 

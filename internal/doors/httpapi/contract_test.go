@@ -165,6 +165,9 @@ var schemas = map[string]reflect.Type{
 	"Lately": reflect.TypeFor[httpapi.Lately](),
 	"Spend":  reflect.TypeFor[spend.Costs](), "SpendRow": reflect.TypeFor[spend.Row](), "Limit": reflect.TypeFor[spend.Limit](),
 	"Ledger": reflect.TypeFor[spend.State](), "LedgerReason": reflect.TypeFor[spend.Skipped](), "Acceptance": reflect.TypeFor[spend.Acceptance](),
+	"Mode": reflect.TypeFor[council.Mode](), "AnswerForm": reflect.TypeFor[council.AnswerForm](),
+	"AnswerFrom": reflect.TypeFor[council.AnswerFrom](), "FirstAsked": reflect.TypeFor[council.FirstAsked](),
+	"Convening":    reflect.TypeFor[httpapi.Convening](),
 	"CostEstimate": reflect.TypeFor[spend.Estimate](), "EstimatePart": reflect.TypeFor[spend.Figure](),
 }
 
@@ -278,7 +281,7 @@ func (c comparison) structure(path string, typ reflect.Type, schema *openapi3.Sc
 				continue
 			}
 			fields = append(fields, name)
-			optional := strings.Contains(options, "omitempty")
+			optional := options == "omitempty" || options == "omitzero"
 			if !optional {
 				required = append(required, name)
 			}
@@ -446,7 +449,7 @@ func manySessions() *bias.Collector {
 func TestContractHasTheStatuses(t *testing.T) {
 	testkit.Slow(t)
 	t.Parallel()
-	const perMinute = 40 // sessions, more than the rows take
+	const perMinute = 60 // sessions, more than the rows take
 	doc, labels, intake := contract(t), &fakeLabels{key: "s3cret"}, openIntake(t)
 	s := start(t, []simllm.Model{
 		{Name: "down", Faults: []simllm.Fault{{Kind: simllm.FaultStatus, Rate: 1}}},
@@ -551,6 +554,30 @@ func TestContractHasTheStatuses(t *testing.T) {
 	feedback := func(id func() string, body string, headers ...string) call {
 		return call{method: "POST", path: "/v1/council/{id}/feedback", body: body, headers: headers, id: id}
 	}
+	settled := func(models string) func() string { // a session that its first member decided
+		return sync.OnceValue(func() string {
+			_, data := s.Call(t, "POST", "/v1/council", `{"query":"x","first":1,"timeout_seconds":2,"models":`+models+`}`, auth...)
+			var session council.Session
+			if err := json.Unmarshal(data, &session); err != nil {
+				t.Fatal(err)
+			}
+			return session.ID
+		})
+	}
+	convene := func(id func() string, body string, headers ...string) call {
+		return call{method: "POST", path: "/v1/council/{id}/convene", body: body, headers: headers, id: id}
+	}
+	alone := settled(`["amber","birch","cedar"]`)
+	stalled := convene(alone, "", auth...)
+	stalled.send = func() (*http.Response, []byte) {
+		return s.Stalled(t, "POST", "/v1/council/"+alone()+"/convene", auth...)
+	}
+	tooOften := convene(nil, "")
+	tooOften.send = func() (resp *http.Response, data []byte) {
+		id := settled(`["amber","birch"]`)()
+		overLimit("/v1/council", `{"query":""}`)
+		return s.Call(t, "POST", "/v1/council/"+id+"/convene", "", auth...)
+	}
 	full := feedback(finished, `{"rating":5}`, auth...)
 	full.prepare = func() { labels.err = errors.New("no disk") }
 	flood := feedback(finished, "", auth...)
@@ -623,6 +650,20 @@ func TestContractHasTheStatuses(t *testing.T) {
 		feedback(finished, `{}`, auth...),
 		full,
 		{method: "DELETE", path: "/v1/council/{id}", headers: auth, id: finished},
+		convene(alone, `{`, auth...),
+		convene(alone, ""),
+		convene(alone, "", append([]string{"Origin", "https://elsewhere.example"}, auth...)...),
+		convene(nil, "", auth...),
+		{method: "PUT", path: "/v1/council/{id}/convene", headers: auth, id: alone},
+		stalled,
+		convene(alone, strings.Repeat(" ", 2<<20), auth...),
+		convene(alone, `x`, append([]string{"Content-Type", "text/csv"}, auth...)...),
+		convene(alone, `{"query":"x"}`, auth...),
+		convene(alone, "", auth...),
+		convene(alone, "", auth...),
+		convene(settled(`["amber","birch"]`), `{"background":true}`, auth...),
+		convene(settled(`["amber","down","down"]`), "", auth...),
+		convene(settled(`["amber","hang","hang"]`), "", auth...),
 		{method: "POST", path: "/v1/council", body: strings.Repeat(" ", 2<<20), headers: auth},
 		{method: "POST", path: "/v1/council", body: `x`, headers: append([]string{"Content-Type", "text/csv"}, auth...)},
 		{method: "POST", path: "/v1/council", body: `{"query":""}`, headers: auth},
@@ -688,6 +729,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 			method: "POST", path: "/v1/chat/completions", body: completion("council", "x"), headers: auth,
 			prepare: func() { s.Daemon.Drains.Store(true) },
 		},
+		tooOften,
 		{method: "POST", path: "/v1/council", send: func() (*http.Response, []byte) { return overLimit("/v1/council", `{"query":""}`) }},
 		{
 			method: "POST", path: "/v1/chat/completions",

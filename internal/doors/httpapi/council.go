@@ -19,24 +19,37 @@ func (a *API) runCouncil(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	streamed := submission.Stream || accepted(r, "application/json", "text/event-stream") == "text/event-stream"
-	if streamed && submission.Background {
-		problems.Add("background", "a session is either streamed or runs in the background, and this asks for both",
-			"leave stream and Accept: text/event-stream out, and watch the session at its /events; or leave background out")
-	}
+	asked := submission
+	asked.Stream = streams(r, problems, submission.Stream, submission.Background)
 	if err := a.refusal(r, problems, submission.Request); err != nil {
 		return err
 	}
-	s, err := a.begin(r, submission, council.Submission{
-		Request: submission.Request, Stream: streamed, Background: submission.Background,
-	}, "")
-	switch {
-	case err != nil:
+	s, err := a.begin(r, submission, asked, "")
+	if err != nil {
 		return err
-	case submission.Background:
+	}
+	return a.deliver(w, r, s, asked.Stream, asked.Background)
+}
+
+// streams reports whether a request asks for a streamed session, by a field of its body or by its Accept header. It
+// adds a problem if the session is also to run in the background.
+func streams(r *http.Request, p *Problems, stream, background bool) bool {
+	stream = stream || accepted(r, "application/json", "text/event-stream") == "text/event-stream"
+	if stream && background {
+		p.Add("background", "a session is either streamed or runs in the background, and this asks for both",
+			"leave stream and Accept: text/event-stream out, and watch the session at its /events; or leave background out")
+	}
+	return stream
+}
+
+// deliver answers the request that began a session. If the session is streamed, deliver sends its events. If it runs in
+// the background, deliver sends its summary. Otherwise deliver waits for its end.
+func (a *API) deliver(w http.ResponseWriter, r *http.Request, s *sessions.Session, stream, background bool) error {
+	switch {
+	case background:
 		w.Header().Set("Location", "/v1/council/"+s.ID)
 		return WriteJSON(w, http.StatusAccepted, s.Summary())
-	case streamed:
+	case stream:
 		defer func() { s.Leave(context.Cause(r.Context())) }()
 		a.streamEntries(w, r, s, sessions.Position{})
 		return nil
@@ -68,14 +81,27 @@ func (a *API) begin(r *http.Request, body any, asked council.Submission, repeat 
 	if err := readKey(r, body, &start); err != nil {
 		return nil, err
 	}
-	if s, err := a.sessions.Find(r.Context(), start.Owner, start.Key); err != nil {
-		return nil, err
-	} else if s != nil {
-		return s, checkDigest(s, start)
+	s, added, err := a.start(r, start, asked.Stream, func() (council.Plan, error) {
+		asked.Token = a.label(r)
+		return a.prepare(r, asked.Request)
+	})
+	if err != nil || added {
+		return s, err
+	}
+	return s, checkDigest(s, start)
+}
+
+// start returns the session with the idempotency key of the argument start. If there is none, it starts a new session
+// with the plan that the function prepare returns, and added is true.
+func (a *API) start(
+	r *http.Request, start sessions.Start, stream bool, prepare func() (council.Plan, error),
+) (s *sessions.Session, added bool, err error) {
+	if s, err := a.sessions.Find(r.Context(), start.Owner, start.Key); s != nil || err != nil {
+		return s, false, err
 	}
 	release, err := a.admit(r)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	begun := false
 	defer func() {
@@ -83,16 +109,15 @@ func (a *API) begin(r *http.Request, body any, asked council.Submission, repeat 
 			release()
 		}
 	}()
-	asked.Token = a.label(r)
-	if start.Plan, err = a.prepare(r, asked.Request); err != nil {
-		return nil, err
+	if start.Plan, err = prepare(); err != nil {
+		return nil, false, err
 	}
-	start.Plan.Deltas = asked.Stream || asked.Background
+	start.Plan.Deltas = stream || start.Background
 	start.Plan.AnswerDeltas = start.Plan.Deltas && !speaksOpenAI(r) // OpenAI's streams show only the final answer
-	start.Plan.Token = asked.Token
+	start.Plan.Token = a.label(r)
 	if a.o.Budget != nil {
 		if failure := a.o.Budget.Open(r.Context(), start.Plan); failure != nil {
-			return nil, failure
+			return nil, false, failure
 		}
 		defer func() { //nolint:contextcheck // the client may be gone
 			if !begun {
@@ -102,21 +127,17 @@ func (a *API) begin(r *http.Request, body any, asked council.Submission, repeat 
 	}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
 	start.Cancel = cancel
-	s, added, err := a.sessions.Add(r.Context(), start)
-	switch {
-	case err != nil:
+	s, added, err = a.sessions.Add(r.Context(), start)
+	if err != nil || !added { // If added is false, the same request came twice at the same time.
 		cancel(nil)
-		return nil, err
-	case !added: // The same request came twice at the same time.
-		cancel(nil)
-		return s, checkDigest(s, start)
+		return s, false, err
 	}
 	begun = true
 	go func() {
 		defer cancel(nil)
 		a.run(ctx, s, start.Plan, release)
 	}()
-	return s, nil
+	return s, true, nil
 }
 
 // prepare returns the checked plan of a request that has a place. For each caller it checks only one plan at a time,

@@ -21,10 +21,17 @@ type CouncilCard struct {
 	Default       bool     `json:"default"` // the council of requests that name none
 	Members       []string `json:"members"`
 	Reviewers     []string `json:"reviewers"`
-	Chairman      string   `json:"chairman"`
+	Chairman      string   `json:"chairman"` // "" if no chairman writes
 	Fallbacks     []string `json:"fallbacks"`
 	AllowedModels []string `json:"allowed_models"`
-	Calls         int      `json:"calls"` // how many calls a session makes if none fails
+	// Mode, First and AnswerForm apply to requests that name none.
+	Mode       council.Mode        `json:"mode"`
+	First      *int                `json:"first"`       // null if all members are asked at once
+	AnswerForm *council.AnswerForm `json:"answer_form"` // null if the form of answers is open
+	// Calls is how many calls a session makes if none fails. LeastCalls is how many it makes if the members that begin
+	// decide it.
+	Calls         int      `json:"calls"`
+	LeastCalls    int      `json:"least_calls"`
 	MaxCostUSD    *float64 `json:"max_cost_usd"`
 	MaxQueryBytes int64    `json:"max_query_bytes"`
 	KeepsSessions bool     `json:"keeps_sessions"` // sessions in the background outlive the daemon
@@ -76,6 +83,11 @@ func (a *API) councils(w http.ResponseWriter, r *http.Request) error {
 		members := modelsOf(plan.Members())
 		reviewers := modelsOf(plan.Reviewers())
 		chairmen := modelsOf(plan.Chairmen())
+		estimate := a.o.Spend.Estimate(plan)
+		var first *int
+		if plan.First > 0 {
+			first = &plan.First
+		}
 		list.Councils = append(list.Councils, CouncilCard{
 			Name:          plan.CouncilLabel(),
 			Default:       offer.Default,
@@ -84,7 +96,11 @@ func (a *API) councils(w http.ResponseWriter, r *http.Request) error {
 			Chairman:      plan.Chairman(),
 			Fallbacks:     chairmen[min(1, len(chairmen)):],
 			AllowedModels: a.allowed(plan),
-			Calls:         len(members) + len(reviewers) + 1,
+			Mode:          plan.Mode,
+			First:         first,
+			AnswerForm:    plan.Form,
+			Calls:         estimate.Calls,
+			LeastCalls:    estimate.LeastCalls,
 			MaxCostUSD:    plan.MaxCostUSD,
 			MaxQueryBytes: a.o.MaxQueryBytes,
 			KeepsSessions: a.o.Kept.Journal != nil,

@@ -36,7 +36,7 @@ func TestCouncils(t *testing.T) {
 	card := fetch[httpapi.CouncilList](t, s, "/v1/councils").Councils[0]
 	want := httpapi.CouncilCard{
 		Name: "default", Default: true, Members: []string{"amber", "birch", "cedar"}, Reviewers: []string{"amber", "birch"}, Chairman: "birch",
-		Fallbacks: []string{"cedar"}, AllowedModels: card.AllowedModels, Calls: 6, MaxCostUSD: new(2.5), MaxQueryBytes: 1 << 18,
+		Fallbacks: []string{"cedar"}, AllowedModels: card.AllowedModels, Mode: council.ModeCouncil, Calls: 6, LeastCalls: 6, MaxCostUSD: new(2.5), MaxQueryBytes: 1 << 18,
 	}
 	if diff := cmp.Diff(want, card); diff != "" || len(card.AllowedModels) < 4 {
 		t.Errorf("before any session: %s", diff)
@@ -151,13 +151,14 @@ func TestRequestRoundTrip(t *testing.T) {
 			}
 		}
 	}
-	// A chat with one member alone asks the council again.
+	// A chat with one member alone asks that member again.
 	_, data := s.Call(t, "POST", "/v1/chat/completions", `{"model":"council/dune","messages":[{"role":"user","content":"Why?"}]}`)
 	var chat openai.Chat
 	if err := json.Unmarshal(data, &chat); err != nil {
 		t.Fatal(err)
 	}
-	if request := fetch[map[string]any](t, s, "/v1/council/"+chat.Council.SessionID+"/request"); request["query"] != "Why?" || request["models"] != nil {
+	if request := fetch[map[string]any](t, s, "/v1/council/"+chat.Council.SessionID+"/request"); request["query"] != "Why?" || request["mode"] != "single" ||
+		!cmp.Equal(request["models"], []any{"dune"}) {
 		t.Errorf("got %v", request)
 	}
 }

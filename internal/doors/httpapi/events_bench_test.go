@@ -24,6 +24,7 @@ import (
 // replayed is a Council whose sessions are four answers and reviews of 2 KB, and a
 // final answer of the given number of deltas, all at once.
 type replayed struct {
+	neverConvenes
 	deltas int
 	ids    *atomic.Int64
 }
@@ -54,7 +55,7 @@ func (c replayed) Run(_ context.Context, plan council.Plan, o council.Observer, 
 func benchServer(b *testing.B, deltas int) *httptest.Server {
 	b.Helper()
 	a, err := httpapi.New(httpapi.Options{
-		Council: replayed{deltas, new(atomic.Int64)}, Daemon: &doortest.Daemon{}, Spend: &doortest.Daemon{}, Comparer: &doortest.Daemon{},
+		Council: replayed{deltas: deltas, ids: new(atomic.Int64)}, Daemon: &doortest.Daemon{}, Spend: &doortest.Daemon{}, Comparer: &doortest.Daemon{},
 		Log: slog.New(slog.DiscardHandler), MaxSessions: 4,
 		Kept: sessions.Options{Retention: time.Hour, Kept: 4, KeptBytes: 1 << 30}, MaxBodyBytes: 1 << 20,
 		BodyTimeout: time.Minute,

@@ -3,7 +3,6 @@ package httpapi
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -46,20 +45,16 @@ func (a *API) feedback(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var session council.Session
-	body, err := s.JSON()
-	if err == nil {
-		err = json.Unmarshal(body, &session)
-	}
+	session, err := snapshot(s)
 	if err != nil {
-		return fmt.Errorf("reading the session: %w", err)
+		return err
 	}
 	key := a.o.Labels.Key()
 	if key == "" {
 		p.Add("by", "persons are kept as a keyed hash, and there is no key",
 			"set "+a.o.Settings.Of(council.SettingHashSecret))
 	}
-	checkFeedback(p, f, &session)
+	checkFeedback(p, f, session)
 	if err := p.err("the feedback is not valid"); err != nil {
 		return err
 	}
@@ -73,7 +68,7 @@ func (a *API) feedback(w http.ResponseWriter, r *http.Request) error {
 				labelsAtOnce, labelsPerDay),
 		}
 	}
-	record := label(f, &session)
+	record := label(f, session)
 	request := s.Request()
 	for value, to := range map[string]**string{
 		request.Category: &record.QueryMetadata.Category, request.Language: &record.QueryMetadata.Language,

@@ -330,6 +330,7 @@ func wanted(t reflect.Type) string {
 	types := map[reflect.Type]string{
 		reflect.TypeFor[council.Order]():     "one of " + council.OrderChoices,
 		reflect.TypeFor[council.OnPartial](): "one of accept or refuse",
+		reflect.TypeFor[council.Mode]():      "one of " + council.ModeChoices,
 	}
 	kinds := map[reflect.Kind]string{
 		reflect.Struct: "an object", reflect.Slice: "a list", reflect.Bool: "true or false", reflect.String: "a text",

@@ -46,6 +46,11 @@ func checkDigest(s *sessions.Session, start sessions.Start) error {
 	if s.Digest == start.Digest {
 		return nil
 	}
+	return keyTaken(s)
+}
+
+// keyTaken returns the error for a request whose key has begun the session s for another request.
+func keyTaken(s *sessions.Session) error {
 	return &council.Error{
 		Code: council.CodeConflict, SessionID: s.ID,
 		Detail: "the Idempotency-Key was given with another request before; send a new key with a new request",

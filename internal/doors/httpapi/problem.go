@@ -41,7 +41,7 @@ func meaningOf(code council.Code) meaning {
 		council.CodeOverLimit:            {http.StatusTooManyRequests, "Over a limit"},
 		council.CodeOverBudget:           {http.StatusTooManyRequests, "Over a limit of cost"},
 		council.CodeNoQuorum:             {http.StatusBadGateway, "Too few members answered"},
-		council.CodeNoValidOutput:        {http.StatusBadGateway, "No answer fits the schema"},
+		council.CodeNoValidOutput:        {http.StatusBadGateway, "No answer has the form asked for"},
 		council.CodePartialRefused:       {http.StatusBadGateway, "The result is degraded"},
 		council.CodeUnavailable:          {http.StatusServiceUnavailable, "Not now"},
 		// After most other statuses, SDKs would repeat a request whose session was cancelled.

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -87,6 +88,19 @@ func sendSession(w http.ResponseWriter, s *sessions.Session) error {
 	}
 	send(w, http.StatusOK, "application/json", body)
 	return nil
+}
+
+// snapshot returns a session as it is now. A session that runs does not change the result.
+func snapshot(s *sessions.Session) (*council.Session, error) {
+	var session council.Session
+	body, err := s.JSON()
+	if err == nil {
+		err = json.Unmarshal(body, &session)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the session: %w", err)
+	}
+	return &session, nil
 }
 
 // deleteSession is DELETE /v1/council/{id}. It cancels a session that runs, and deletes a session that has ended.

@@ -573,7 +573,7 @@ func (c unwritable) Run(ctx context.Context, plan council.Plan, o council.Observ
 // comes later, and gives its place back.
 func TestSessionThatCannotBeEncoded(t *testing.T) {
 	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) {
-		o.Council, o.MaxSessions = unwritable{scripted{func(_ context.Context, o council.Observer) {
+		o.Council, o.MaxSessions = unwritable{scripted{run: func(_ context.Context, o council.Observer) {
 			o.Observe(council.Event{Type: council.EventDelta, Data: council.Delta{Text: "a piece"}})
 		}}}, 1
 	})
@@ -782,6 +782,7 @@ func TestFlakyProxy(t *testing.T) {
 
 // scripted is a Council whose sessions do what the test says.
 type scripted struct {
+	neverConvenes
 	run func(ctx context.Context, o council.Observer)
 }
 
@@ -804,7 +805,7 @@ func inBubble(t *testing.T, run func(ctx context.Context, o council.Observer)) (
 	t.Helper()
 	s := &doortest.Server{}
 	o := httpapi.Options{
-		Council: scripted{run}, Daemon: &doortest.Daemon{}, Spend: &doortest.Daemon{}, Comparer: &doortest.Daemon{}, MaxSessions: 4, Kept: doortest.Generous(),
+		Council: scripted{run: run}, Daemon: &doortest.Daemon{}, Spend: &doortest.Daemon{}, Comparer: &doortest.Daemon{}, MaxSessions: 4, Kept: doortest.Generous(),
 		MaxBodyBytes: 1 << 20,
 		BodyTimeout:  time.Minute, Log: slog.New(slog.DiscardHandler),
 	}

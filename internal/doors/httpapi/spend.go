@@ -74,5 +74,7 @@ func (a *API) estimate(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	plan.Token = a.label(r)
-	return WriteJSON(w, http.StatusOK, a.o.Spend.Estimate(plan))
+	e := a.o.Spend.Estimate(plan)
+	e.ByMode = spend.EstimateModes(submission.Request, a.o.Council.Prepare, a.o.Spend.Estimate)
+	return WriteJSON(w, http.StatusOK, e)
 }

@@ -23,13 +23,13 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 
 // everyEvent is a Council whose sessions have an event of every type. The seed says
 // how a session goes: 0 whole, 1 with a chairman that is lost, 2 without a quorum, 3 with two chairmen that are lost.
-type everyEvent struct{}
+type everyEvent struct{ neverConvenes }
 
 func (everyEvent) Check(context.Context, council.Plan) error { return nil }
 
 func (everyEvent) Prepare(r council.Request) (council.Plan, error) {
 	return council.Plan{
-		SessionID: fmt.Sprintf("session-%d", *r.Seed), Seed: *r.Seed, Order: council.OrderShared, Created: time.Now().UTC(),
+		SessionID: fmt.Sprintf("session-%d", *r.Seed), Mode: council.ModeCouncil, Seed: *r.Seed, Order: council.OrderShared, Created: time.Now().UTC(),
 		Conversation: append(r.Messages, council.Message{Role: council.RoleUser, Content: r.Query}),
 	}, nil
 }
@@ -38,6 +38,8 @@ func (everyEvent) Run(_ context.Context, plan council.Plan, o council.Observer, 
 	text := "<b>\"bold\"</b> &\n\u2028 \\ ü."
 	s := plan.Session()
 	s.Status, s.Answer, s.Persisted = council.StatusComplete, text, true
+	s.AnswerFrom = council.AnswerFrom{Rule: council.RuleWritten, Model: "a", Tied: []string{}}
+	s.Metadata.First = &council.FirstAsked{Asked: []string{"a"}, Convened: true, Why: council.FirstFailed}
 	s.Metadata.Usage.Total = council.Usage{InputTokens: new(int64(7)), OutputTokens: new(int64(5)), Partial: true}
 	s.Stage1 = []council.Answer{
 		{Model: "a", Status: council.OutcomeOK, Response: &text},
@@ -46,9 +48,10 @@ func (everyEvent) Run(_ context.Context, plan council.Plan, o council.Observer, 
 	s.Stage2 = []council.Review{{Model: "a", Status: council.OutcomeOK, Ranking: &text}}
 	s.Stage3 = &council.Synthesis{Model: "a", Response: text, Status: council.OutcomeOK}
 	events := []council.Event{
-		{Type: council.EventStarted, Data: council.Started{SessionID: plan.SessionID, Models: []string{"a", "b"}, Chairman: "a"}},
+		{Type: council.EventStarted, Data: council.Started{SessionID: plan.SessionID, Models: []string{"a", "b"}, Chairman: "a", Mode: plan.Mode}},
 		{Type: council.EventAnswer, Data: s.Stage1[1]},
 		{Type: council.EventAnswer, Data: s.Stage1[0]},
+		{Type: council.EventFirst, Data: *s.Metadata.First},
 		{Type: council.EventStage1, Data: s.Stage1},
 		{Type: council.EventBallot, Data: s.Stage2[0]},
 		{Type: council.EventStage2, Data: s.Metadata.Tally},
@@ -61,14 +64,14 @@ func (everyEvent) Run(_ context.Context, plan council.Plan, o council.Observer, 
 	var err error
 	switch plan.Seed {
 	case 0:
-		events = append(events[:7:7], events[8:]...)
+		events = append(events[:8:8], events[9:]...)
 	case 2:
 		err = &council.Error{
 			Code: council.CodeNoQuorum, Detail: "1 of 2", Fields: []council.FieldError{{Field: "b", Message: "late", Fix: "wait"}},
 		}
-		events = append(events[:4:4], council.Event{Type: council.EventFailed, Data: err})
+		events = append(events[:5:5], council.Event{Type: council.EventFailed, Data: err})
 	case 3:
-		events = slices.Insert(events, 8, events[6:8]...)
+		events = slices.Insert(events, 9, events[7:9]...)
 	}
 	for _, e := range events {
 		o.Observe(e)

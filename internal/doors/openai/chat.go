@@ -100,10 +100,11 @@ type StreamOptions struct {
 	IncludeUsage bool `json:"include_usage"` // the last chunk holds the usage
 }
 
-// ChatMetadata is the metadata that goes into the bias records. Other keys have no effect.
+// ChatMetadata is the metadata that goes into the bias records, and the mode. Other keys have no effect.
 type ChatMetadata struct {
-	Category string `json:"category,omitempty"` // council.Request.Category
-	Language string `json:"language,omitempty"` // council.Request.Language
+	Mode     council.Mode `json:"mode,omitempty"`     // council.Request.Mode
+	Category string       `json:"category,omitempty"` // council.Request.Category
+	Language string       `json:"language,omitempty"` // council.Request.Language
 }
 
 // ResponseFormat says which form the answer of a chat completion must have.
@@ -167,8 +168,10 @@ func bodyPlace(field, messages, format string, talk conversation) string {
 		return format + ".schema"
 	case "output_name":
 		return format + ".name"
-	case "category", "language":
+	case "category", "language", "mode":
 		return "metadata." + field
+	case "first", "answer_form": // The body has no such field. It is the mode that does not go with the council's.
+		return "metadata.mode"
 	case "council", "models":
 		return "model"
 	case "query", "messages":
@@ -307,6 +310,7 @@ func asked(model string, m *ChatMetadata) (r council.Request) {
 	if m != nil {
 		r.Category = m.Category
 		r.Language = m.Language
+		r.Mode = m.Mode
 	}
 	if names, named := strings.CutPrefix(model, councilModel+"/"); named {
 		r.Models = strings.Split(names, ",")
@@ -465,12 +469,13 @@ func chatUsage(s *council.Session) *ChatUsage {
 	}
 }
 
-// chatFinish returns why the answer ended. The reason is "length" if a single model answered and reached its token
-// limit. Otherwise it is "stop", because a synthesis is always whole.
+// chatFinish returns why the answer ended. The reason is "length" if the answer is that of a member that reached its
+// token limit. Otherwise it is "stop", because a synthesis is always whole.
 func chatFinish(s *council.Session) *string {
-	if s.Stage3 == nil && len(s.Stage1) == 1 && s.Stage1[0].FinishReason != nil &&
-		*s.Stage1[0].FinishReason == "length" {
-		return new("length")
+	for _, a := range s.Stage1 {
+		if s.Stage3 == nil && a.Model == s.AnswerFrom.Model && a.FinishReason != nil && *a.FinishReason == "length" {
+			return new("length")
+		}
 	}
 	return new("stop")
 }
