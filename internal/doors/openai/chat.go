@@ -442,6 +442,8 @@ type ChatUsage struct {
 type ChatCouncil struct {
 	SessionID   string                `json:"session_id"`
 	Status      council.Status        `json:"status"`
+	Mode        council.Mode          `json:"mode"`
+	AnswerFrom  council.AnswerFrom    `json:"answer_from"`
 	Persisted   bool                  `json:"persisted"`
 	Degradation []council.Degradation `json:"degradation"`
 	Metadata    council.Metadata      `json:"metadata"`
@@ -451,6 +453,8 @@ func chatCouncil(s *council.Session) *ChatCouncil {
 	return &ChatCouncil{
 		SessionID:   s.ID,
 		Status:      s.Status,
+		Mode:        s.Mode,
+		AnswerFrom:  s.AnswerFrom,
 		Persisted:   s.Persisted,
 		Degradation: s.Degradation,
 		Metadata:    s.Metadata,

@@ -122,8 +122,8 @@ func TestChat(t *testing.T) { //nolint:tparallel // its subtests share a server
 				t.Errorf("the answer is %q, that of the session %q", text, session.Answer)
 			}
 			want := &openai.ChatCouncil{
-				SessionID: session.ID, Status: session.Status, Persisted: session.Persisted, Degradation: session.Degradation,
-				Metadata: session.Metadata,
+				SessionID: session.ID, Status: session.Status, Mode: session.Mode, AnswerFrom: session.AnswerFrom,
+				Persisted: session.Persisted, Degradation: session.Degradation, Metadata: session.Metadata,
 			}
 			if diff := cmp.Diff(want, whole.Council); diff != "" {
 				t.Error(diff)
@@ -198,6 +198,14 @@ func TestChatErrors(t *testing.T) {
 		{"council/amber,gpt-5", "", 403, "invalid_request_error", "forbidden", "model"},
 		{"council/", "", 403, "invalid_request_error", "forbidden", "model"},
 		{"council", `,"metadata":{"category":"poetry"}`, 422, "invalid_request_error", "invalid", "metadata.category"},
+		{"council", `,"metadata":{"mode":"judge"}`, 422, "invalid_request_error", "invalid", "metadata.mode"},
+		{"council", `,"metadata":{"mode":"vote"}`, 422, "invalid_request_error", "invalid", "metadata.mode"},
+		{"council/amber", `,"metadata":{"mode":"ranked"}`, 422, "invalid_request_error", "invalid", "model"},
+		{"council/amber,birch", `,"metadata":{"mode":"single"}`, 422, "invalid_request_error", "invalid", "metadata.mode"},
+		{
+			"council", `,"metadata":{"mode":"ranked"},"response_format":{"type":"json_object"}`, 422, "invalid_request_error", "invalid",
+			"response_format.json_schema.schema",
+		},
 		{"council", `,"metadata":{"language":"en-GB"}`, 422, "invalid_request_error", "invalid", "metadata.language"},
 		{"council", `,"tools":[{"type":"function"}]`, 422, "invalid_request_error", "invalid", "tools"},
 		{"council", `,"functions":[{"name":"f"}]`, 422, "invalid_request_error", "invalid", "functions"},

@@ -45,7 +45,9 @@ func Routes(api *httpapi.API) []httpapi.Route {
 // councilModel is the model name of the default council. Other model names begin with councilModel and a slash:
 //   - council/a,b is a council of the members a and b.
 //   - council/a is the model a alone, without reviews.
-//   - council/name is the council with this name in the roster.
+//   - council/name is the council with this name in the roster, in its mode.
+//
+// The field metadata.mode overrides the mode.
 const councilModel = "council"
 
 // ModelList is the body of GET /v1/models.

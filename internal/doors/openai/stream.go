@@ -13,8 +13,9 @@ import (
 	"github.com/councild/councild/internal/sessions"
 )
 
-// textStream sends a session as server-sent events in OpenAI's form. It sends the chairman's text as it arrives. Before
-// that text, it sends the progress as comments.
+// textStream sends a session as server-sent events in OpenAI's form. It sends the chairman's text as it arrives. If the
+// answer is that of a member, the text arrives in one piece at the end. Before the text, it sends the progress as
+// comments.
 type textStream struct {
 	s       *sessions.Session
 	out     bytes.Buffer // bytes that wait to be sent
@@ -60,7 +61,7 @@ func (t *textStream) lost(r council.Restart) *council.Error {
 	t.void = true
 	why := "the chairman failed in the middle of the answer; the whole answer, by another model, "
 	if r.Reason == council.FailThinking {
-		why = "the text so far was the thinking of the chairman, which was marked as thinking only at its end; the answer "
+		why = "the text so far was the thinking of " + r.Model + ", which was marked as thinking only at its end; the answer "
 	}
 	return &council.Error{
 		Code:      council.CodePartialRefused,
@@ -94,7 +95,7 @@ func (d door) streamText(w http.ResponseWriter, r *http.Request, t *textStream) 
 		}
 		for i, e := range events {
 			restart := e.Type == council.EventRestart
-			if i < void && (restart || e.Type == council.EventDelta) || i == void && restart && !t.sent {
+			if i < void && (restart || e.Type == council.EventDelta) || restart && !t.sent { // no text to take back
 				continue
 			}
 			t.event(e)
