@@ -94,6 +94,21 @@ type AnswerFrom struct {
 	Tied []string `json:"tied"`
 }
 
+// Sentence says in words whose text the answer is, to follow "the answer is". It returns "" if there is no answer.
+func (f AnswerFrom) Sentence() string {
+	text := map[AnswerRule]string{
+		RuleWritten:   "the synthesis of " + f.Model,
+		RuleTop:       "that of " + f.Model + ", which was ranked first",
+		RuleCommonest: "the most frequent one, in the words of " + f.Model,
+		RuleOnly:      "that of " + f.Model,
+		RuleFirst:     "that of " + f.Model,
+	}[f.Rule]
+	if len(f.Tied) > 0 {
+		text += "; it was drawn among equals, and the others are those of " + strings.Join(f.Tied, ", ")
+	}
+	return text
+}
+
 // FirstReason says why the members besides the first ones were asked or not asked.
 type FirstReason string
 

@@ -100,10 +100,23 @@ func (e CancelledError) Error() string { return "session " + e.SessionID + " was
 // Ask starts a session in the background and watches it to its end. If ctx ends first, Ask cancels the session and
 // returns a CancelledError. If the session has ended meanwhile, Ask cancels nothing.
 func (c *Client) Ask(ctx context.Context, s council.Submission, o council.Observer) (*council.Session, error) {
+	return c.run(ctx, func(ctx context.Context) (council.Summary, error) { return c.Start(ctx, s) }, o)
+}
+
+// Convene is Ask for a session in which the whole council answers the question of an earlier session. The argument id
+// is the id of the earlier session.
+func (c *Client) Convene(ctx context.Context, id string, o council.Observer) (*council.Session, error) {
+	return c.run(ctx, func(ctx context.Context) (council.Summary, error) { return c.ConveneOnce(ctx, "", id) }, o)
+}
+
+// run starts a session with the function start and watches it to its end, as Ask describes.
+func (c *Client) run(
+	ctx context.Context, start func(context.Context) (council.Summary, error), o council.Observer,
+) (*council.Session, error) {
 	// If ctx could cut off the start, the session could continue without an observer.
 	starting, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
 	defer cancel()
-	started, err := c.Start(starting, s)
+	started, err := start(starting)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +152,17 @@ func (c *Client) Start(ctx context.Context, s council.Submission) (started counc
 // key is an Idempotency-Key, or "". If the key has begun a session before, StartOnce returns that session, running or
 // ended.
 func (c *Client) StartOnce(ctx context.Context, key string, submission any) (started council.Summary, err error) {
-	body, err := json.Marshal(submission)
+	return c.startOnce(ctx, key, "/v1/council", submission)
+}
+
+// ConveneOnce is StartOnce for a session in which the whole council answers the question of the session with an id.
+func (c *Client) ConveneOnce(ctx context.Context, key, id string) (council.Summary, error) {
+	return c.startOnce(ctx, key, Path(id)+"/convene", map[string]bool{"background": true})
+}
+
+// startOnce sends a request that starts a session in the background.
+func (c *Client) startOnce(ctx context.Context, key, path string, request any) (started council.Summary, err error) {
+	body, err := json.Marshal(request)
 	if err != nil {
 		return started, err
 	}
@@ -147,7 +170,7 @@ func (c *Client) StartOnce(ctx context.Context, key string, submission any) (sta
 	if key != "" {
 		headers = []string{"Idempotency-Key", key}
 	}
-	return started, c.call(ctx, http.MethodPost, "/v1/council", body, http.StatusAccepted, &started, headers...)
+	return started, c.call(ctx, http.MethodPost, path, body, http.StatusAccepted, &started, headers...)
 }
 
 // Get reads a path of the daemon, which may have a query, and decodes the JSON into a value.

@@ -52,7 +52,8 @@ type Server struct {
 
 // instructions tell a model how to use the server. Clients show the instructions to the model.
 const instructions = `A council of several language models answers a question, reviews and ranks the anonymised answers, ` +
-	`and a chairman writes the final one. It takes minutes and costs several model calls: ask it what is worth that, ` +
+	`and a chairman writes the final one; other modes leave stages out. It takes minutes and costs several model calls: ` +
+	`ask it what is worth that, ` +
 	`with everything in the question that it has to know. It sees nothing of this conversation. ` +
 	`When the result says "running", call council_result with its session_id.`
 

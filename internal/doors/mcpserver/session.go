@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -30,12 +31,24 @@ const (
 // ask is the tool council.
 func (s *Server) ask(ctx context.Context, r *mcp.CallToolRequest, in councilArgs) (*mcp.CallToolResult, ToolResult, error) {
 	body := council.Submission{
-		Background: true, Request: council.Request{Query: in.Question, Council: in.Council, Category: in.Category},
+		Background: true, Request: council.Request{
+			Query: in.Question, Council: in.Council, Category: in.Category, Mode: in.Mode, First: in.First, AnswerForm: in.AnswerForm,
+		},
 	}
 	if in.MaxCostUSD > 0 {
 		body.MaxCostUSD = &in.MaxCostUSD
 	}
 	started, err := s.begin(ctx, body, in.Fresh)
+	if err != nil {
+		return nil, ToolResult{}, s.explain(err)
+	}
+	return s.await(ctx, r, started.ID, in.Wait)
+}
+
+// convene is the tool convene. Its Idempotency-Key is made of the id, so that a call that is repeated gets the same
+// session again.
+func (s *Server) convene(ctx context.Context, r *mcp.CallToolRequest, in resultArgs) (*mcp.CallToolResult, ToolResult, error) {
+	started, err := s.daemon.ConveneOnce(ctx, "mcp-convene-"+in.ID, in.ID)
 	if err != nil {
 		return nil, ToolResult{}, s.explain(err)
 	}
@@ -166,6 +179,7 @@ type progress struct {
 	begun   time.Time
 	members int
 	voters  int
+	writer  int // 1 if a chairman writes, otherwise 0
 	answers int
 	ballots int
 	landed  int // calls that have ended
@@ -216,16 +230,25 @@ func (p *progress) Observe(e council.Event) {
 	case council.Started:
 		p.members = len(data.Models)
 		p.voters = len(data.Reviewers)
+		if cmp.Or(data.Mode, council.ModeCouncil).Writes() {
+			p.writer = 1
+		}
 	case council.Answer:
 		p.answers++
 		landed++
+	case council.FirstAsked:
+		if !data.Convened { // No other call follows.
+			p.members = p.answers
+			p.voters = 0
+			p.writer = 0
+		}
 	case council.Review:
 		p.ballots++
 		landed++
 	case council.Synthesis:
 		landed++
 	}
-	total := p.members + p.voters + 1 // The last one is the chairman's call.
+	total := p.members + p.voters + p.writer
 	if p.members == 0 {
 		total = 0 // The number is not known yet.
 	}
@@ -238,7 +261,7 @@ func (p *progress) Observe(e council.Event) {
 	}
 	stage := fmt.Sprintf("%d of %d members have answered", p.answers, p.members)
 	switch {
-	case p.ballots > 0 && p.ballots == p.voters:
+	case p.writer == 1 && p.landed == total-1:
 		stage = "the chairman writes the answer"
 	case p.ballots > 0:
 		stage = fmt.Sprintf("%d of %d reviewers have ranked the answers", p.ballots, p.voters)

@@ -31,13 +31,17 @@ type councilArgs struct {
 	Category   string  `json:"category,omitempty" jsonschema:"What the question is about, for the statistics."`
 	MaxCostUSD float64 `json:"max_cost_usd,omitempty" jsonschema:"Most that the session may cost, in US dollars."`
 
+	Mode       council.Mode        `json:"mode,omitempty" jsonschema:"Which stages run; leave it out for the council's own. council: all. ranked: the best answer, word for word. synthesis: no reviews. vote: the most frequent answer. single: one model."`
+	First      *int                `json:"first,omitempty" jsonschema:"How many members begin, at least 1 and fewer than all; the others are asked if their answers differ."`
+	AnswerForm *council.AnswerForm `json:"answer_form,omitempty" jsonschema:"The form of the answers, so that they can be compared; vote needs it. Types: exact, normalised, choice (with options), number, json."`
+
 	Wait  int  `json:"wait_seconds,omitempty" jsonschema:"How long to wait for the answer, in seconds. The session goes on afterwards."`
 	Fresh bool `json:"fresh,omitempty" jsonschema:"Ask again, and pay again, although the same question runs or was answered a moment ago."`
 }
 
-// resultArgs are the arguments of the tool council_result.
+// resultArgs are the arguments of the tools council_result and convene.
 type resultArgs struct {
-	ID   string `json:"session_id" jsonschema:"The session_id of a result of council."`
+	ID   string `json:"session_id" jsonschema:"The session_id of a result of council or convene."`
 	Wait int    `json:"wait_seconds,omitempty" jsonschema:"How long to wait for the end of the session, in seconds."`
 }
 
@@ -53,11 +57,13 @@ type reportArgs struct {
 	Category string `json:"category,omitempty" jsonschema:"Only sessions of this category."`
 }
 
-// ToolResult is what the tools council, council_result and council_cancel return.
+// ToolResult is what the tools council, convene, council_result and council_cancel return.
 type ToolResult struct {
 	SessionID   string                `json:"session_id"`
 	Status      council.Status        `json:"status" jsonschema:"running, complete, degraded (some model is missing), failed or cancelled"`
 	Answer      *string               `json:"answer" jsonschema:"the final answer; null while the session runs, and where there is none"`
+	AnswerFrom  *string               `json:"answer_from" jsonschema:"whose text the answer is; null where there is none"`
+	First       *string               `json:"first" jsonschema:"what the members that began decided; null where all were asked at once"`
 	Agreement   *string               `json:"agreement" jsonschema:"whether the reviewers agree on an order further than chance does; null where nobody reviewed"`
 	Ranking     []Ranked              `json:"ranking" jsonschema:"the members' answers, the best first, as the members ranked each other"`
 	Degradation []council.Degradation `json:"degradation" jsonschema:"what is missing from the session, and why"`
@@ -89,13 +95,24 @@ func (s *Server) addTools() {
 		Name: "council", Title: "Ask the council",
 		Description: "Put one question to a council of several language models: they answer, rank each other's " +
 			"anonymised answers, and a chairman writes the final answer. It takes minutes and costs several model " +
-			"calls. The same question asked again within ten minutes returns the same session, and is paid for once.",
+			"calls; some modes leave stages out and cost less. The same question asked again within ten minutes returns " +
+			"the same session, and is paid for once.",
 		InputSchema: schema[councilArgs](categories, wait, func(p map[string]*jsonschema.Schema) {
 			p["question"].MinLength = new(1)
+			for _, mode := range council.Modes() {
+				p["mode"].Enum = append(p["mode"].Enum, string(mode))
+			}
 			p["max_cost_usd"].ExclusiveMinimum = new(0.0)
 		}),
 		Annotations: &mcp.ToolAnnotations{OpenWorldHint: new(true), DestructiveHint: new(false)},
 	}, s.ask)
+	mcp.AddTool(s.server, &mcp.Tool{
+		Name: "convene", Title: "Ask the whole council",
+		Description: "Ask the other members too, after a session of the council that ended with the answer of the members " +
+			"that began. Their answers count, and are not paid for again. The result is a new session.",
+		InputSchema: schema[resultArgs](wait),
+		Annotations: &mcp.ToolAnnotations{OpenWorldHint: new(true), DestructiveHint: new(false), IdempotentHint: true},
+	}, s.convene)
 	mcp.AddTool(s.server, &mcp.Tool{
 		Name: "council_result", Title: "Answer of the council",
 		Description: "Wait for the answer of a session of the council that was still running, or read it again.",
@@ -183,6 +200,15 @@ func resultOf(s *council.Session) ToolResult {
 	}
 	if s.Answer != "" {
 		r.Answer = &s.Answer
+		if from := s.AnswerFrom.Sentence(); from != "" {
+			r.AnswerFrom = &from
+		}
+	}
+	if first := s.Metadata.First; first != nil {
+		r.First = new(first.Sentence(0))
+		if !first.Convened && s.Status != council.StatusRunning {
+			*r.First += fmt.Sprintf("; to ask the other members too, call convene with session_id %q", s.ID)
+		}
 	}
 	if len(s.Stage2) > 0 && s.Status != council.StatusRunning {
 		r.Agreement = &s.Metadata.Agreement.Sentence
@@ -204,6 +230,12 @@ func toolResult(r ToolResult) *mcp.CallToolResult {
 	var text strings.Builder
 	if r.Answer != nil {
 		fmt.Fprintf(&text, "%s\n\n", strings.TrimSpace(*r.Answer))
+	}
+	if r.AnswerFrom != nil {
+		fmt.Fprintf(&text, "The answer is %s.\n", *r.AnswerFrom)
+	}
+	if r.First != nil {
+		fmt.Fprintf(&text, "First: %s.\n", *r.First)
 	}
 	if r.Agreement != nil {
 		fmt.Fprintf(&text, "%s\n", *r.Agreement)
