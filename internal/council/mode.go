@@ -92,6 +92,8 @@ type AnswerFrom struct {
 	// Tied has the members whose answers the rule could have taken as well. The seed draws one of the tied answers. With
 	// RuleCommonest, it has one member for each other answer that is equally frequent.
 	Tied []string `json:"tied"`
+	// Votes is how many members gave the answer, with RuleCommonest. It is 0 with other rules.
+	Votes int `json:"votes,omitempty"`
 }
 
 // Sentence says in words whose text the answer is, to follow "the answer is". It returns "" if there is no answer.

@@ -16,6 +16,7 @@ import (
 // take.
 func Pick(mode council.Mode, plan council.Plan, s *council.Session) council.AnswerFrom {
 	rule := council.RuleOnly
+	votes := 0
 	var best []string
 	switch mode {
 	case council.ModeRanked:
@@ -27,7 +28,7 @@ func Pick(mode council.Mode, plan council.Plan, s *council.Session) council.Answ
 		}
 	case council.ModeVote:
 		rule = council.RuleCommonest
-		best = commonest(plan.Form, s.Stage1)
+		best, votes = commonest(plan.Form, s.Stage1)
 	case council.ModeCouncil, council.ModeSynthesis, council.ModeSingle:
 	}
 	if best == nil && mode != council.ModeVote {
@@ -43,7 +44,7 @@ func Pick(mode council.Mode, plan council.Plan, s *council.Session) council.Answ
 	if best == nil {
 		return council.AnswerFrom{Rule: council.RuleNone, Tied: []string{}}
 	}
-	from := council.AnswerFrom{Rule: rule, Model: anonymize.One(plan.Seed, best), Tied: []string{}}
+	from := council.AnswerFrom{Rule: rule, Model: anonymize.One(plan.Seed, best), Tied: []string{}, Votes: votes}
 	for _, member := range best {
 		if member != from.Model {
 			from.Tied = append(from.Tied, member)
@@ -52,23 +53,23 @@ func Pick(mode council.Mode, plan council.Plan, s *council.Session) council.Answ
 	return from
 }
 
-// commonest returns one member for each of the most frequent answers: the first member that gave the answer.
-func commonest(spec *council.AnswerForm, answers []council.Answer) (members []string) {
+// commonest returns one member for each of the most frequent answers: the first member that gave the answer. The result
+// votes is how many members gave each of these answers.
+func commonest(spec *council.AnswerForm, answers []council.Answer) (members []string, votes int) {
 	count := map[string]int{}
-	most := 0
 	forms := formsOf(spec, answers)
 	for _, form := range forms {
 		if form != "" {
 			count[form]++
-			most = max(most, count[form])
+			votes = max(votes, count[form])
 		}
 	}
 	for i, form := range forms {
-		if form != "" && count[form] == most && slices.Index(forms, form) == i {
+		if form != "" && count[form] == votes && slices.Index(forms, form) == i {
 			members = append(members, answers[i].Model)
 		}
 	}
-	return members
+	return members, votes
 }
 
 // formsOf returns what each answer says in the form, or "" for an answer that failed or cannot be read.
