@@ -45,7 +45,7 @@ func TestHome(t *testing.T) {
 			`.map((d) => [...d.children].map((c) => c.textContent).join(": ")).join("\n")`)
 	}
 	p.until(`document.getElementById("council").checkVisibility()`)
-	want := "Members: amber, birch, cedar, dune\nChairman: cedar\nA question: takes 9 calls\n" +
+	want := "Mode: 4 answers, reviewed, one synthesis\nMembers: amber, birch, cedar, dune\nChairman: cedar\nA question: takes 9 calls\n" +
 		"Time: not known yet\nCost: not known yet\nCost limit: $0.5"
 	if got := facts(); got != want {
 		t.Errorf("before the first session it reads %q, want %q", got, want)
@@ -104,7 +104,7 @@ func TestChoices(t *testing.T) {
 	p.until(`location.hash.startsWith("#/session/")`)
 	got := p.request()
 	want := council.Request{
-		Query: "Who was chosen?", Models: []string{"amber", "cedar", "dune"}, Chairman: "dune", MaxCostUSD: new(0.25),
+		Query: "Who was chosen?", Models: []string{"amber", "cedar", "dune"}, Chairman: "dune", MaxCostUSD: new(0.25), Mode: council.ModeCouncil,
 		Category: "math", Language: "de",
 	}
 	got.Seed, got.Order, got.TimeoutSeconds, got.OnPartial = nil, "", nil, ""

@@ -59,7 +59,8 @@ func TestCouncils(t *testing.T) {
 	t.Parallel()
 	p := open(t, twoCouncils(t), "")
 	p.until(`!document.getElementById("councils").hidden`)
-	want := "deep: amber, birch, cedar, dune · chairman amber\nfast: cedar, dune · chairman dune"
+	want := "deep: 4 answers, reviewed, one synthesis · amber, birch, cedar, dune · chairman amber · 9 calls\n" +
+		"fast: 2 answers, reviewed, one synthesis · cedar, dune · chairman dune · 5 calls"
 	if got := value[string](p, `[...document.querySelectorAll("#councils-choice .choice")]
 		.map((c) => [...c.children].map((e) => e.textContent).join(": ")).join("\n")`); got != want {
 		t.Errorf("the councils read %q, want %q", got, want)

@@ -7,7 +7,7 @@ import { about, growing, plain, show, withoutBallot } from "./markdown.js";
 
 export const outcomes = {
   ok: "done", error: "failed", abstained: "abstained", invalid: "no ballot", fallback: "took over", waiting: "waiting", writing: "writing",
-  again: "asked again", reviewing: "reviewing",
+  again: "asked again", reviewing: "reviewing", given: "already given",
 };
 
 // seatList returns a list of seats. The reader can open each of them. From the start of the session, a seat shows what
@@ -84,12 +84,13 @@ function seat(model, since) {
       share.replaceChildren(bar(standing.borda_normalized), number(standing.borda_normalized));
       share.title = "Share of the votes, by Borda count: 1 is always first, 0 always last";
     },
-    // unreached is called for a seat that will have no result. It ends the seat. The argument stopped says that the
-    // session was cancelled or interrupted.
-    unreached: (stopped) => {
+    // unreached is called for a seat that will have no result. The argument stopped says that the session was cancelled
+    // or interrupted. The argument why is a text for a seat that the session leaves out, and otherwise undefined.
+    unreached: (stopped, why) => {
       if (s.ended) return;
+      s.ended = why !== undefined;
       state.className = "state unreached";
-      state.textContent = stopped && time.dataset.since ? "not finished" : "not reached";
+      state.textContent = why ?? (stopped && time.dataset.since ? "not finished" : "not reached");
       time.removeAttribute("data-since");
       time.textContent = "";
       prose.removeAttribute("aria-busy");
@@ -101,12 +102,14 @@ function seat(model, since) {
 // answerInto shows a member's answer in its seat.
 export function answerInto(seat, a) {
   if (seat.ended) return; // the same answer arrives more than once
-  const hint = el("p", { class: "hint" }, spent(a), a.finish_reason ? ` · ended with “${a.finish_reason}”` : "");
+  const paid = a.given ? "The earlier session has paid for this answer." : spent(a);
+  const hint = el("p", { class: "hint" }, paid, a.finish_reason ? ` · ended with “${a.finish_reason}”` : "");
   if (a.error) {
     seat.end("error", a.latency_ms, a.error.message, failure(a.error), hint);
     return;
   }
-  seat.end(a.status, a.latency_ms, plain(a.response, 200), show(el("div", { class: "prose" }), a.response),
+  const [status, ms] = a.given ? ["given", null] : [a.status, a.latency_ms];
+  seat.end(status, ms, plain(a.response, 200), show(el("div", { class: "prose" }), a.response),
     el("div", { class: "tools" }, copyButton(`Copy the answer of ${a.model}`, () => a.response)), hint);
 }
 

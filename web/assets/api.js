@@ -88,7 +88,7 @@ export const isFinal = (error) => error instanceof Problem && ![429, 502, 503, 5
 // ask starts a session in the background and returns its id. The draft holds the request and its key until the id
 // arrives, and the function keep stores the draft. If the reply is lost, the next try sends the same key, even after a
 // reload. So the daemon starts only one session. Another question gets a new key.
-export async function ask(question, draft, keep) {
+export async function ask(question, draft, keep, path = "v1/council") {
   const body = JSON.stringify({ ...question, background: true });
   if (draft.sent?.body !== body) {
     draft.sent = { body, key: Array.from(crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, "0")).join("") };
@@ -97,7 +97,7 @@ export async function ask(question, draft, keep) {
   const headers = { "Content-Type": "application/json", "Idempotency-Key": draft.sent.key };
   for (let attempt = 0; ; attempt++) {
     try {
-      return (await (await call("v1/council", { method: "POST", body, headers })).json()).session_id;
+      return (await (await call(path, { method: "POST", body, headers })).json()).session_id;
     } catch (error) {
       if (error.status === 409) { // the key belongs to another request, so the next try gets a new one
         draft.sent = null;
@@ -137,6 +137,10 @@ export function session(id, options) {
 export function remove(id) {
   return call(path(id), { method: "DELETE" });
 }
+
+// convene asks the members that a session has not asked, in a new session with the answers that exist. It returns the id
+// of that session. The draft and the function keep are as in ask.
+export const convene = (id, draft, keep) => ask({}, draft, keep, `${path(id)}/convene`);
 
 // cancel cancels a session that runs. It keeps a session that has ended by now.
 export async function cancel(id) {

@@ -155,9 +155,10 @@ function unkept(warnings) {
 export function totals({ metadata: m, persisted }) {
   const { total } = m.usage;
   const tokens = (n) => (n == null ? "unknown" : atLeast(total, n.toLocaleString("en")));
+  const parts = Object.entries({ stage1: "answers", stage2: "reviews", stage3: "final answer" })
+    .filter(([stage]) => m.stages?.includes(stage) ?? true).map(([stage, name]) => `${name} ${seconds(m.timing[`${stage}_ms`])}`);
   const rows = {
-    "Time": `${seconds(m.timing.total_ms)}, of which answers ${seconds(m.timing.stage1_ms)}, `
-      + `reviews ${seconds(m.timing.stage2_ms)}, final answer ${seconds(m.timing.stage3_ms)}`,
+    "Time": `${seconds(m.timing.total_ms)}, of which ${parts.join(", ")}`,
     "Tokens": `${tokens(total.input_tokens)} in, ${tokens(total.output_tokens)} out`,
     "Cost": cost(total),
     "Records": persisted ? "kept" : unkept(m.warnings),

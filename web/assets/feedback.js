@@ -5,13 +5,16 @@ import { feedback } from "./api.js";
 import { el, problem } from "./dom.js";
 
 // preference returns a form for a session. The function seen returns the members whose answers are open. The form
-// offers these answers as choices. Call draw when other answers are open.
-export function preference(id, seen) {
+// offers these answers as choices, and the final answer if a chairman has written it. Call draw when other answers are
+// open.
+export function preference(id, seen, written) {
   const choices = el("div", { class: "preferences" });
   const said = el("p", { role: "status", class: "hint" });
   const trouble = el("div", { role: "alert" });
   const rating = el("select", { id: "rating" }, el("option", { value: "" }, "not rated"),
     ["1, very poor", "2", "3", "4", "5, excellent"].map((words) => el("option", { value: words[0] }, words)));
+  const synthesis = "synthesis";
+  const over = () => [...(written ? [synthesis] : []), ...seen()];
   const radios = new Map(); // the radio buttons, by the value that is sent
   const radio = (word, words) => {
     if (!radios.has(word)) {
@@ -20,9 +23,9 @@ export function preference(id, seen) {
     return radios.get(word);
   };
   const draw = () => {
-    const open = seen();
-    const shown = open.length === 0 ? [] : [radio("synthesis", "The final answer"),
-      ...open.map((model) => radio(model, `The answer of ${model}`)), radio("tie", "They are equally good")];
+    const open = over();
+    const shown = open.length < 2 ? [] : [
+      ...open.map((word) => radio(word, word === synthesis ? "The final answer" : `The answer of ${word}`)), radio("tie", "They are equally good")];
     if (shown.length === choices.children.length && shown.every((label, i) => label === choices.children[i])) return;
     for (const [, label] of radios) if (!shown.includes(label)) label.firstChild.checked = false;
     const held = document.activeElement; // a moved element loses the focus
@@ -30,8 +33,9 @@ export function preference(id, seen) {
     if (choices.contains(held)) held.focus({ preventScroll: true });
     hint.hidden = shown.length > 0;
   };
-  const hint = el("p", { class: "hint" }, "Open the answers that you want to compare the final one with, "
-    + "such as the one that was ranked first.");
+  const hint = el("p", { class: "hint" }, written
+    ? "Open the answers that you want to compare the final one with, such as the one that was ranked first."
+    : "Open the answers that you want to compare.");
   const button = el("button", { class: "primary" }, "Send");
   const form = el("form", {
     onsubmit: async (event) => {
@@ -46,7 +50,7 @@ export function preference(id, seen) {
       said.textContent = "";
       try {
         await feedback(id, {
-          ...(preferred ? { preferred, over: ["synthesis", ...seen()] } : {}), ...(rating.value ? { rating: Number(rating.value) } : {}),
+          ...(preferred ? { preferred, over: over() } : {}), ...(rating.value ? { rating: Number(rating.value) } : {}),
         });
         said.textContent = "Stored. You can change your opinion and send it again.";
       } catch (error) {

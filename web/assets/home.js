@@ -3,6 +3,7 @@
 import { ask, councils, getAgain, keep as store, kept } from "./api.js";
 import { away, count, el, lasting, problem, seconds, sendOnEnter, usd } from "./dom.js";
 import { list } from "./history.js";
+import { fewFirst, formed, manner } from "./modes.js";
 
 const $ = (id) => document.getElementById(id);
 
@@ -11,6 +12,9 @@ const texts = ["query", "chairman", "max_cost_usd", "category", "language"]; // 
 // carried are the properties that "ask again" takes from a session and that have no field in the form. Each function
 // returns words for its property, or null for the usual value.
 const carried = {
+  mode: (mode) => (mode === (council?.mode ?? "council") ? null : `the mode is ${mode}`),
+  first: (n) => (n === council?.first ? null : `${count(n, "member")} ${n === 1 ? "is" : "are"} asked first`),
+  answer_form: (form) => (JSON.stringify(form) === JSON.stringify(council?.answer_form) ? null : `the answer is ${formed(form)}`),
   data_class: (name) => `the data is of the class ${name}`,
   output_schema: () => "the answer has to fit a JSON Schema",
   order: (order) => (order === "balanced" ? null : `the order is ${order}`),
@@ -70,13 +74,17 @@ function choose() {
 function describe() {
   $("council").hidden = council === null;
   if (council === null) return;
-  const { members, reviewers, chairman, calls, lately, max_cost_usd: limit } = council;
+  const { members, reviewers, chairman, first, answer_form: form, lately, max_cost_usd: limit } = council;
   const others = reviewers.join() === members.join() ? null : reviewers.join(", ");
+  $("ask").querySelector(".lead").hidden = (council.mode ?? "council") !== "council"; // It describes this mode.
   const facts = [
+    ["Mode", manner(council)],
+    ["First", first ? fewFirst(first, members.length) : null],
+    ["Form", form ? formed(form) : null],
     ["Members", members.join(", ")],
     ["Reviewers", others],
     ["Chairman", chairman],
-    ["A question", `takes ${count(calls, "call")}`],
+    ["A question", `takes ${calling(council)}`],
     ["Time", lately === null ? "not known yet"
       : `${seconds(lately.median_ms)}${lately.sessions < 10 ? "" : `; 9 of 10 took at most ${seconds(lately.p90_ms)}`}`],
     ["Cost", lately === null ? "not known yet"
@@ -91,6 +99,9 @@ function describe() {
     el("div", {}, el("dt", {}, name), el("dd", {}, text))));
 }
 
+// calling says how many calls a question takes.
+const calling = ({ calls, least_calls: least }) => `${least < calls ? `${least} to ` : ""}${count(calls, "call")}`;
+
 // fill writes the draft into the form, with the choices of the council.
 function fill() {
   const { members = [], allowed_models: allowed = [], chairman = "", max_cost_usd: limit = null } = council ?? {};
@@ -102,14 +113,15 @@ function fill() {
     const radio = el("input", { type: "radio", name: "council", value: card.name, "aria-describedby": `about-${card.name}` });
     radio.checked = card === council;
     const cost = card.lately?.median_cost_usd;
+    const about = [manner(card), card.first ? fewFirst(card.first, card.members.length) : null, card.members.join(", "),
+      card.chairman ? `chairman ${card.chairman}` : null, cost == null ? calling(card) : `lately ${usd(cost)}`];
     return el("div", { class: "choice" }, el("label", {}, radio, card.name),
-      el("p", { id: `about-${card.name}`, class: "hint" }, `${card.members.join(", ")} · chairman ${card.chairman}${
-        cost == null ? "" : ` · lately ${usd(cost)}`}`));
+      el("p", { id: `about-${card.name}`, class: "hint" }, about.filter(Boolean).join(" · ")));
   }));
   // With several councils, the reader can choose members only after "ask again" on a session with chosen members of the
   // default council.
   $("models").hidden = council === null || (several && !(draft.models && council === cards[0]));
-  $("chairman-field").hidden = council === null;
+  $("chairman-field").hidden = !council?.chairman;
   $("models-choice").replaceChildren(...known.map((model) => {
     const box = el("input", { type: "checkbox", name: "models", value: model });
     box.checked = chosen.includes(model);
@@ -227,7 +239,7 @@ function estimateSoon() {
 $("question-form").addEventListener("input", (event) => {
   if (event.target.name === "council") {
     draft.council = event.target.value;
-    draft.models = null; // the members and the chairman belong to the other council
+    for (const name of ["models", "mode", "first", "answer_form"]) draft[name] = null; // they belong to the other council
     draft.chairman = $("chairman").value = "";
     choose();
     read();

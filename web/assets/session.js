@@ -2,11 +2,12 @@
 // after a reload, after the end, and for every reader with the same token.
 
 import { answerInto, comparison, opinions, outcomes, reviewInto, seatList } from "./answers.js";
-import { ask, cancel, councils, follow, isFinal, keep, kept, now, request, session, tryAgain } from "./api.js";
+import { ask, cancel, convene, councils, follow, isFinal, keep, kept, now, request, session, tryAgain } from "./api.js";
 import { costing, differences, findings, spent, standings, totals, verdict } from "./audit.js";
 import { copyButton, count, el, lasting, problem, save, sendOnEnter, tame } from "./dom.js";
 import { discard } from "./history.js";
 import { growing, ready, show } from "./markdown.js";
+import { decided, fewFirst, origin } from "./modes.js";
 
 const fallbacks = {
   second_chairman: (s) => `The chairman failed; ${s.model} wrote the answer in its place.`,
@@ -21,9 +22,14 @@ export async function watch(section, signal, id) {
   const view = layout(section, signal, id);
   ready();
   const state = { answers: new Map(), reviews: new Map(), texts: new Map(), text: "" };
-  const tally = (n, all, seats, word) => {
+  const tally = (stage, all, seats, word) => {
     const ok = [...seats.values()].filter((s) => s.status === "ok").length, bad = seats.size - ok;
-    view.step(n, `${ok} of ${all}${bad ? `, ${bad} ${word}` : ""}`);
+    view.step(stage, `${ok} of ${all}${bad ? `, ${bad} ${word}` : ""}`);
+  };
+  // write says that the stages before the synthesis are over. It marks the synthesis as the next stage, if it runs.
+  const write = (so) => {
+    if (view.runs("stage3")) view.step("stage3", "being written");
+    view.say(view.runs("stage3") ? `${so} The chairman is writing.` : so);
   };
   const slowest = (seats) => Math.max(0, ...[...seats.values()].map((s) => s.latency_ms));
 
@@ -32,8 +38,8 @@ export async function watch(section, signal, id) {
       case "session.started":
         state.started = data;
         view.members(data);
-        tally(1, data.models.length, state.answers, "failed");
-        view.say(`Asking ${count(data.models.length, "member")}.`);
+        tally("stage1", data.models.length, state.answers, "failed");
+        view.say(data.models.length === 1 ? `Asking ${data.models[0]}.` : "Asking the members.");
         break;
       case "stage1.delta":
         state.texts.set(data.model, (state.texts.get(data.model) ?? "") + data.text);
@@ -48,27 +54,34 @@ export async function watch(section, signal, id) {
       case "stage1.answer":
         state.answers.set(data.model, data);
         view.answer(data);
-        tally(1, state.started.models.length, state.answers, "failed");
+        tally("stage1", state.started.models.length, state.answers, "failed");
         view.say(data.status === "ok" ? `${data.model} has answered.` : `${data.model} failed to answer.`);
+        break;
+      case "first.done":
+        view.first(data);
+        if (data.convened) view.say("Asking the whole council.");
         break;
       case "stage1.done":
         data.forEach(view.answer);
         state.answers = new Map(data.map((a) => [a.model, a]));
-        tally(1, data.length, state.answers, "failed");
-        view.reviewers(slowest(state.answers));
-        view.say(`Asking ${count(state.started.reviewers.length, "reviewer")}.`);
-        tally(2, state.started.reviewers.length, state.reviews, "without a ballot");
+        tally("stage1", data.length, state.answers, "failed");
+        if (view.runs("stage2")) {
+          view.reviewers(slowest(state.answers));
+          view.say(`Asking ${count(state.started.reviewers.length, "reviewer")}.`);
+          tally("stage2", state.started.reviewers.length, state.reviews, "without a ballot");
+        } else {
+          write("The answers are complete.");
+        }
         break;
       case "stage2.ballot":
         state.reviews.set(data.model, data);
         view.review(data);
-        tally(2, state.started.reviewers.length, state.reviews, "without a ballot");
+        tally("stage2", state.started.reviewers.length, state.reviews, "without a ballot");
         view.say(data.status === "ok" ? `${data.model} has voted.` : `${data.model}: ${outcomes[data.status]}.`);
         break;
       case "stage2.done":
         view.tally(data, [...state.answers.values()], [...state.reviews.values()]);
-        view.step(3, "being written");
-        view.say("The ranking is complete. The chairman is writing.");
+        write("The ranking is complete.");
         break;
       case "stage3.delta":
         state.text += data.text;
@@ -112,8 +125,8 @@ export async function watch(section, signal, id) {
 
 // layout builds the empty view and returns the functions that fill it.
 function layout(section, signal, id) {
-  const steps = ["Answers", "Reviews", "Final answer"].map((name) =>
-    el("li", {}, el("span", { class: "step" }, name), el("span", { class: "hint" })));
+  const steps = new Map(Object.entries(stages).map(([stage, name]) =>
+    [stage, el("li", {}, el("span", { class: "step" }, name), el("span", { class: "hint" }))]));
   const said = el("p", { role: "status", class: "said", tabindex: "-1" });
   const clock = el("span", { class: "time" }), usual = el("span");
   const waited = el("p", { class: "hint clock", hidden: true }, "Asked ", clock, " ago", usual);
@@ -122,6 +135,7 @@ function layout(section, signal, id) {
   const line = el("div", { class: "notice", role: "alert", hidden: true }, el("p", {}, "The connection to the daemon is lost. "
     + "The session goes on if the daemon is still running. If the daemon has stopped, the session goes on after a restart "
     + "only where sessions are kept on disk. ", next), retry);
+  const beginning = el("p", { class: "hint" }); // It says which members began, and what they decided.
   const notices = el("div", { role: "alert" });
   const stop = el("button", {
     type: "button", onclick: () => {
@@ -137,7 +151,8 @@ function layout(section, signal, id) {
   const prose = el("div", { class: "prose" }), text = growing(prose);
   const tools = el("div", { class: "tools" });
   const turns = el("div");
-  const answer = part("Answer", "Final answer", author, prose, agreed, tools);
+  const others = el("div"); // It holds the button of askOthers.
+  const answer = part("Answer", "Final answer", author, prose, agreed, tools, others);
   const answers = seatList(), reviews = seatList();
   const compared = el("div");
   const wholeAnswers = part("Answers", "Answers", answers.list);
@@ -153,7 +168,8 @@ function layout(section, signal, id) {
   const whole = el("details", { hidden: true, class: "fold" }, el("summary", {}, "The whole question"));
   section.replaceChildren(
     el("p", { class: "kicker" }, `Session ${id}`), turns, heading, whole,
-    el("ol", { class: "steps", "aria-label": "Progress" }, steps), el("div", { class: "row" }, said, waited, stop), line, notices,
+    el("ol", { class: "steps", "aria-label": "Progress" }, [...steps.values()]), el("div", { class: "row" }, said, waited, stop),
+    beginning, line, notices,
     el("div", { class: "columns" }, el("div", {}, answer), el("div", {}, wholeAnswers, ranking, wholeReviews, audit, figures)),
     compared, choice, further);
 
@@ -173,7 +189,7 @@ function layout(section, signal, id) {
     stop.hidden = waited.hidden = true;
     view.cut(false);
     for (const { seats } of [answers, reviews]) for (const s of seats.values()) s.unreached(stopped);
-    for (const step of steps) step.removeAttribute("aria-current");
+    for (const step of steps.values()) step.removeAttribute("aria-current");
     prose.setAttribute("aria-busy", "false");
   };
   const notice = (kind, ...content) => notices.append(el("div", { class: `notice ${kind}` }, content));
@@ -187,7 +203,7 @@ function layout(section, signal, id) {
   // prefer shows a form in which the reader chooses among the open answers.
   const prefer = async () => {
     const { preference } = await import("./feedback.js");
-    const { form, draw } = preference(id, seen);
+    const { form, draw } = preference(id, seen, Boolean(ended.stage3));
     choice.append(form);
     choice.hidden = false;
     for (const place of [answers.list, compared]) for (const event of ["toggle", "change"]) place.addEventListener(event, draw, true);
@@ -196,7 +212,13 @@ function layout(section, signal, id) {
   let what; // the request; null if the daemon cannot return it, undefined until it is known
   // ended is the session, or null until its end. drawn says whether the actions on the session are shown.
   let ended = null, drawn = false;
+  // run shows the stages with these names, and hides the others.
+  const run = (some) => {
+    for (const [stage, step] of steps) step.hidden = !some.includes(stage);
+    wholeReviews.hidden = !some.includes("stage2");
+  };
   const view = {
+    runs: (stage) => !steps.get(stage).hidden,
     question: (full) => {
       whole.hidden = full.length <= 240;
       if (!whole.hidden) whole.replaceChildren(whole.firstChild, show(el("div", { class: "prose" }), full));
@@ -213,6 +235,11 @@ function layout(section, signal, id) {
         begun = Date.parse(s.created);
         clock.dataset.since = "session";
         waited.hidden = false;
+        if (s.metadata?.first) {
+          view.first(s.metadata.first, s.metadata.given_from);
+        } else if (request?.first && started && beginning.textContent === "") {
+          beginning.textContent = `${fewFirst(request.first, started.models.length)}.`;
+        }
         const { lately } = cards.find((c) => String(c.members) === String(started?.models ?? s.models)) ?? {};
         if (lately) usual.textContent = usually(lately);
         tick();
@@ -227,19 +254,28 @@ function layout(section, signal, id) {
       next.textContent = `Trying again in ${wait} s.`;
       retry.onclick = atOnce;
     },
-    step: (n, hint) => steps.forEach((step, i) => {
-      if (i + 1 === n) {
+    step: (now, hint) => steps.forEach((step, stage) => {
+      if (stage === now) {
         step.setAttribute("aria-current", "step");
         step.lastChild.textContent = hint;
       } else {
         step.removeAttribute("aria-current");
       }
-      step.classList.toggle("past", i + 1 < n);
+      step.classList.toggle("past", stage < now);
     }),
-    members: ({ models, reviewers }) => {
+    members: ({ models, reviewers, chairman }) => {
       answers.place(models, "session");
       reviews.place(reviewers, null);
-      wholeAnswers.hidden = wholeReviews.hidden = false;
+      wholeAnswers.hidden = false;
+      run(["stage1", reviewers.length > 0 ? "stage2" : null, chairman ? "stage3" : null]);
+    },
+    // first says what the members that began decided. The argument from is the id of the session that has their
+    // answers, or undefined.
+    first: (first, from) => {
+      beginning.replaceChildren(decided(first), ...(from ? [" ", el("a", { href: `#/session/${from}` }, "The earlier session")] : []));
+      if (first.convened) return;
+      run(["stage1"]);
+      for (const [model, s] of answers.seats) if (!first.asked.includes(model)) s.unreached(false, "not asked");
     },
     reviewers: (ms) => {
       reviewed = ms;
@@ -259,7 +295,10 @@ function layout(section, signal, id) {
       for (const standing of t.aggregate_rankings) answers.seats.get(standing.model)?.rank(standing);
       answers.order(t.aggregate_rankings.map((standing) => standing.model));
       for (const [model, seat] of answers.seats) opinions(seat, model, ballots);
-      const good = t.aggregate_rankings.map((s) => all.find((a) => a.model === s.model)).filter((a) => a?.response);
+      view.compare(t.aggregate_rankings.map((s) => all.find((a) => a.model === s.model)));
+    },
+    compare: (all) => {
+      const good = all.filter((a) => a?.response);
       if (good.length > 1) compared.replaceChildren(comparison(good));
     },
     text: (so, isFinal) => {
@@ -271,11 +310,19 @@ function layout(section, signal, id) {
       // No line of JSON can close the block.
       view.text(s.parsed == null ? s.response : `\`\`\`json\n${s.response}\n\`\`\``, true);
       author.textContent = s.fallback ? fallbacks[s.fallback](s) : `Written by ${s.model}, the chairman · ${spent(s)}`;
-      steps[2].lastChild.textContent = "written";
+      steps.get("stage3").lastChild.textContent = "written";
     },
     done: (s) => {
       s.stage1.forEach(view.answer);
       s.stage2.forEach(view.review);
+      const { stages: ran, first, given_from: from } = s.metadata; // a session of an older daemon does not have them
+      if (ran) run(ran);
+      if (first) view.first(first, from);
+      if (s.stage2.length === 0) view.compare(s.stage1);
+      if (!s.stage3) {
+        view.text(s.answer, true);
+        author.textContent = origin(s);
+      }
       audit.querySelector("details")?.append(...differences(s.metadata));
       over();
       steps.forEach((step) => step.classList.add("past"));
@@ -322,6 +369,8 @@ function layout(section, signal, id) {
       }
       if (what === undefined) return; // called again with the request
       drawn = true;
+      const { first } = ended.metadata ?? {};
+      if (first && !first.convened) others.append(...askOthers(id, what, ended, signal));
       const wanted = keeps && ended.metadata?.label_wanted;
       if (wanted) prefer();
       const asking = el("button", { type: "button", class: "plain", onclick: async () => {
@@ -363,6 +412,29 @@ function conversation(messages) {
   return el("details", { class: "fold turns" }, el("summary", {}, `Earlier in this conversation: ${count(turns, "question")}`),
     messages.map((m) => el("div", { class: `turn ${m.role}` },
       el("h3", {}, { user: "Question", assistant: "Answer", system: "Instructions" }[m.role] ?? m.role), show(el("div", { class: "prose" }), m.content))));
+}
+
+// askOthers makes a button for a session that only some members answered. The button asks the others, in a new session,
+// and says what that costs.
+function askOthers(id, what, { metadata }, signal) {
+  const name = `convene ${id}`, draft = kept(name);
+  const price = el("div", { class: "hint" }), trouble = el("div", { role: "alert" });
+  const button = el("button", { type: "button", onclick: async () => {
+    button.disabled = true;
+    trouble.replaceChildren();
+    try {
+      const next = await convene(id, draft, () => keep(name, draft));
+      sessionStorage.removeItem(name);
+      location.hash = `#/session/${next}`;
+    } catch (error) {
+      const other = error.status === 409 ? error.body.session_id ?? id : id;
+      trouble.replaceChildren(problem(error), other === id ? "" : el("p", {}, el("a", { href: `#/session/${other}` }, "Show that session")));
+      button.disabled = false;
+    }
+  } }, "Ask the whole council");
+  // If this fails, the button has no price.
+  if (what) import("./spend.js").then((spend) => spend.estimate(price, what, signal, spend.further(metadata.usage.cost_usd)), () => {});
+  return [el("div", { class: "row" }, price, button), trouble];
 }
 
 // followUp makes the form for the next question of the conversation.
@@ -410,8 +482,12 @@ function written(s, what) {
   for (const m of what?.messages ?? [{ role: "user", content: what?.query ?? s.query }]) {
     lines.push(`# ${{ user: "Question", assistant: "Earlier answer", system: "Instructions" }[m.role] ?? m.role}`, m.content);
   }
-  lines.push("# Final answer", s.answer, "# Ranking");
-  lines.push(s.metadata.aggregate_rankings.map((r) => (r.final_rank == null ? `Not ranked: ${r.model}` : `${r.final_rank}. ${r.model} (${r.borda_normalized.toFixed(2)})`)).join("\n") || "None.");
+  const { first } = s.metadata;
+  if (first) lines.push(decided(first));
+  lines.push("# Final answer", s.answer);
+  if (!s.stage3) lines.push(origin(s));
+  const ranking = s.metadata.aggregate_rankings.map((r) => (r.final_rank == null ? `Not ranked: ${r.model}` : `${r.final_rank}. ${r.model} (${r.borda_normalized.toFixed(2)})`)).join("\n");
+  if (s.stage2.length > 0) lines.push("# Ranking", ranking || "None.");
   for (const a of s.stage1) lines.push(`# Answer of ${a.model}`, a.response ?? `Failed: ${a.error?.message}`);
   for (const r of s.stage2) lines.push(`# Review of ${r.model}`, r.ranking ?? `Failed: ${r.error?.message}`);
   lines.push(`Session ${s.session_id}, ${s.created}, ${s.status}.`);

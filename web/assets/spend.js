@@ -11,14 +11,15 @@ const whose = { day: "today’s", token: "this token’s daily" };
 const left = (limits) => limits.map((l) => `${usd(l.left_usd)} of ${whose[l.scope]} ${usd(l.limit_usd)} left`).join(", ");
 
 // estimate shows in the element place what a question would cost. It changes nothing if the signal is aborted. It
-// empties the element if the daemon is too old for estimates.
-export async function estimate(place, question, signal) {
+// empties the element if the daemon is too old for estimates. The function part returns the part of
+// the estimate that is shown.
+export async function estimate(place, question, signal, part = (whole) => whole) {
   let said;
   try {
     const response = await call("v1/council/estimate", {
       method: "POST", body: JSON.stringify(question), headers: { "Content-Type": "application/json" }, signal, unasked: true,
     });
-    said = estimated(await response.json());
+    said = estimated(part(await response.json()));
   } catch (error) {
     const [first] = error.body?.errors ?? [];
     said = error.status === 404 ? [] : [el("p", {}, `The cost is not known: ${
@@ -30,14 +31,26 @@ export async function estimate(place, question, signal) {
   if (now.textContent !== place.textContent) place.replaceChildren(...now.childNodes);
 }
 
+// further returns a part for estimate: the calls that are left after the members that began have answered. The argument
+// is what their answers cost.
+export const further = (cost) => (e) => {
+  const minus = (whole, part) => (whole == null || part == null ? null : Math.max(0, whole - part));
+  return {
+    ...e, calls: e.calls - e.least_calls, least_calls: null,
+    upper_usd: minus(e.upper_usd, e.least_usd), expected_usd: minus(e.expected_usd, cost),
+  };
+};
+
 function estimated(e) {
-  const most = e.upper_usd != null ? `at most ${usd(e.upper_usd)}`
+  const fewer = e.least_calls != null && e.least_calls < e.calls;
+  const most = e.upper_usd != null ? `at most ${usd(e.upper_usd)}${
+    fewer && e.least_usd != null ? `, or ${usd(e.least_usd)} if the first answers are enough` : ""}`
     : `the most is unknown, because ${e.unpriced.length ? `there is no price for ${e.unpriced.join(", ")}`
       : "nothing limits how long the answers are"}`;
-  const usual = e.expected_usd == null ? "their usual cost is not known yet" : `expected to cost ${usd(e.expected_usd)}`;
+  const usual = e.expected_usd == null ? "their usual cost is not known yet" : `expected to cost ${usd(e.expected_usd)}${fewer ? " in all" : ""}`;
   const today = e.limits.filter((l) => l.scope !== "session");
   return [
-    el("p", {}, `${count(e.calls, "call")}, ${usual}; ${most}.`),
+    el("p", {}, `${fewer ? `${e.least_calls} to ` : ""}${count(e.calls, "call")}, ${usual}; ${most}.`),
     e.fits ? null : el("p", { class: "bad" }, `It would be refused: ${e.refusal ?? "it could exceed a cost limit"}`),
     e.fits && e.limits.length ? el("p", {}, `Within budget.${today.length ? ` ${left(today)}.` : ""}`) : null,
   ];
