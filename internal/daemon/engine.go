@@ -304,11 +304,6 @@ func pipelineOptions(o EngineOptions) pipeline.Options {
 // Prepare implements httpapi.Council.
 func (e *Engine) Prepare(r council.Request) (council.Plan, error) { return e.setup.Load().prepare(r) }
 
-// Convene implements httpapi.Council.
-func (e *Engine) Convene(plan council.Plan, session *council.Session) (council.Plan, error) {
-	return e.of(plan).Convene(plan, session)
-}
-
 // Check implements httpapi.Council.
 func (e *Engine) Check(ctx context.Context, plan council.Plan) error {
 	return e.runner().Check(ctx, plan)
@@ -346,8 +341,15 @@ func (e *Engine) Convene(plan council.Plan, session *council.Session) (council.P
 	if err != nil {
 		return council.Plan{}, err
 	}
+	h := e.setup.Load()
+	if name := plan.CouncilLabel(); !slices.Contains(h.names(plan.Token), name) {
+		return council.Plan{}, &council.Error{
+			Code: council.CodeConflict, SessionID: plan.SessionID,
+			Detail: "the roster has no council " + name + " any more that this token may ask: ask the question again",
+		}
+	}
 	whole.Sides = slices.Clone(whole.Sides) // forbid may change them.
-	return whole, e.setup.Load().forbid(council.Request{}, &whole)
+	return whole, h.forbid(council.Request{DataClass: plan.DataClass}, &whole)
 }
 
 // Ended is called when a session has ended. It runs the shadow comparison if the session's plan asks for one, and
