@@ -143,6 +143,10 @@ type Report struct {
 	Arms        []ArmFigures `json:"arms"` // the cheapest first
 	Power       []Power      `json:"power"`
 	Rivals      int          `json:"rivals"` // the number of rivals that the treatment has to beat
+	// Short has the arms that make the verdict [DoesNotPay]: the data rule out that the treatment is better by the
+	// margin. The test is that of the verdict. Its Holm adjustment is needed here, because a reader who picks one of these
+	// arms picks after all tests. Each arm has passed the test with missing scores and without them.
+	Short []string `json:"-"`
 }
 
 // Compare compares the arms of questions as the plan says. It computes the verdict twice: with missing scores as 0,
@@ -150,14 +154,21 @@ type Report struct {
 func Compare(questions []Question, plan Design) Report {
 	r := report(questions, plan, everything)
 	if r.Verdict != Undecided {
-		graded := report(questions, plan, gradedOnly)
-		if graded.Verdict != r.Verdict {
-			r.Verdict = Undecided
-			r.Reason = DependsOnMissing
-		}
+		r.require(report(questions, plan, gradedOnly))
 	}
 	r.Arms = figures(questions, plan)
 	return r
+}
+
+// require makes a decided report undecided if another report on the same questions has another verdict. The two reports
+// treat missing scores or judgements differently.
+func (r *Report) require(other Report) {
+	if other.Verdict != r.Verdict {
+		r.Verdict = Undecided
+		r.Reason = DependsOnMissing
+		r.Short = nil
+	}
+	r.Short = slices.DeleteFunc(r.Short, func(arm string) bool { return !slices.Contains(other.Short, arm) })
 }
 
 // missing says how to treat missing scores.
@@ -262,12 +273,18 @@ func (r *Report) judge(tested []*Comparison, sizes []*Interval, known bool) {
 	}
 	beaten := !slices.ContainsFunc(tested, func(c *Comparison) bool { return !c.beaten() })
 	large := !slices.ContainsFunc(sizes, func(i *Interval) bool { return i.Estimate < r.Margin })
-	short := slices.ContainsFunc(tested, func(c *Comparison) bool { return *c.PShortAdjusted < Level })
+	var short []string
+	for _, c := range tested {
+		if *c.PShortAdjusted < Level {
+			short = append(short, c.Arm)
+		}
+	}
 	switch {
 	case beaten && large:
 		r.Verdict = Pays
-	case short:
+	case short != nil:
 		r.Verdict = DoesNotPay
+		r.Short = short
 	case beaten:
 		r.Reason = ShortOfMargin
 	default:

@@ -104,11 +104,7 @@ func CompareJudged(questions []JudgedQuestion, plan Design) Report {
 		return r
 	}
 	for _, side := range []float64{0, 1} {
-		if judgedReport(questions, plan, &side).Verdict != r.Verdict {
-			r.Verdict = Undecided
-			r.Reason = DependsOnMissing
-			break
-		}
+		r.require(judgedReport(questions, plan, &side))
 	}
 	return r
 }

@@ -16,7 +16,30 @@ type SeatQuestion struct {
 	// without the seat's answer and ballot. A score is nil if it was not counted.
 	Vote, Ranked               *float64
 	VoteWithout, RankedWithout []*float64
+	// Alike is how many seats gave the most frequent answer, and AlikeRight says whether this answer is right. Alike is 0
+	// if no answer can be compared with another.
+	Alike      int
+	AlikeRight bool
 }
+
+// EqualAnswers says how often the answers that a number of seats gave alike are right.
+type EqualAnswers struct {
+	Alike     int `json:"alike"` // how many seats gave the most frequent answer
+	Seats     int `json:"seats"` // of how many
+	Questions int `json:"questions"`
+	Right     int `json:"right"`
+	Clusters  int `json:"clusters"`
+	// Effective is how many questions of different clusters tell as much as these at least (stat.ClusteredLower).
+	Effective float64 `json:"effective_questions"`
+	Lower     float64 `json:"lower_one_sided"` // the one-sided 95 % limit of the share that is right
+}
+
+// Grouped reports whether several of the questions are of one cluster.
+func (a EqualAnswers) Grouped() bool { return a.Clusters < a.Questions }
+
+// Shows reports whether so many questions can show that no more than a share of such answers are wrong. That needs an
+// Effective of 29 for a share of .10, and of 59 for .05, if all answers are right.
+func (a EqualAnswers) Shows(wrong float64) bool { return math.Pow(1-wrong, a.Effective) < Level }
 
 // SeatsReport reports the errors that the seats of a council share, and what these errors cost.
 type SeatsReport struct {
@@ -45,6 +68,9 @@ type SeatsReport struct {
 	// Vote and Ranked are the mean scores of a vote and of a ranking. They are null if these were not counted.
 	Vote   *float64 `json:"vote"`
 	Ranked *float64 `json:"ranked"`
+	// EqualAnswers has the highest number of equal answers first. It is null if the answers cannot be compared with each
+	// other, such as answers of which only the scores are known.
+	EqualAnswers []EqualAnswers `json:"equal_answers"`
 }
 
 // SeatFigure holds the figures of one seat.
@@ -108,7 +134,40 @@ func Seats(questions []SeatQuestion, seats int) SeatsReport {
 	}
 	r.majorities(questions, all)
 	r.without(questions)
+	for alike := seats; alike > 0 && seats > 1; alike-- {
+		r.agree(alike, seats, clusters, names)
+	}
 	return r
+}
+
+// agree adds the EqualAnswers of a number of equal answers, if there are such questions.
+func (r *SeatsReport) agree(alike, seats int, clusters map[string][]SeatQuestion, names []string) {
+	a := EqualAnswers{Alike: alike, Seats: seats}
+	var right, trials []int
+	for _, name := range names {
+		hits := 0
+		of := 0
+		for _, q := range clusters[name] {
+			if q.Alike != alike {
+				continue
+			}
+			of++
+			if q.AlikeRight {
+				hits++
+			}
+		}
+		if of > 0 {
+			a.Clusters++
+			a.Questions += of
+			a.Right += hits
+			right = append(right, hits)
+			trials = append(trials, of)
+		}
+	}
+	if a.Questions > 0 {
+		a.Lower, a.Effective = stat.ClusteredLower(right, trials, 1-Level)
+		r.EqualAnswers = append(r.EqualAnswers, a)
+	}
 }
 
 // majorities sets the figures that depend on how many seats are right at the same question.
