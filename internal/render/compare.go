@@ -39,6 +39,17 @@ type Comparison struct {
 	Usage     council.Usage  `json:"usage"` // of all calls
 	// Settings are the settings of the plan that matter to a reader, such as models and sampling, in order.
 	Settings [][2]string `json:"settings"`
+	Roster
+}
+
+// Roster says what a council in the roster should say after a comparison.
+type Roster struct {
+	// RosterLine holds keys of the council and their values, as YAML in flow style. It is null if the comparison is
+	// undecided, or if no line serves an arm to which it leads.
+	RosterLine *string `json:"roster_line"`
+	RosterArm  *string `json:"roster_arm"` // the arm that RosterLine serves
+	// RosterCost is the cost of this arm divided by that of the council. It is null if a cost is unknown.
+	RosterCost *float64 `json:"roster_cost_ratio"`
 }
 
 // The arms that a report treats specially.
@@ -61,6 +72,9 @@ func (c Comparison) document() document {
 	add := func(s section) {
 		s.ID = "part" + strconv.Itoa(len(d.Sections))
 		d.Sections = append(d.Sections, s)
+	}
+	if c.RosterLine != nil {
+		add(section{Title: "The line for the roster", Notes: c.rosterNotes(), Line: printable(*c.RosterLine)})
 	}
 	add(section{
 		Title: "The council less each other way", Notes: c.differenceNotes(), Plot: c.plot(c.Comparisons, nil),
@@ -165,6 +179,31 @@ func (c Comparison) unit() string {
 	default:
 		return "A difference of 1 point is one right answer more in 100 questions."
 	}
+}
+
+// rosterNotes says what the line for the roster serves, and what it does to the bill.
+func (c Comparison) rosterNotes() []string {
+	arm := clip(*c.RosterArm)
+	var serves string
+	switch {
+	case c.Verdict == worth.Pays:
+		serves = "It serves the whole council, as it was measured here."
+	case c.ValueUSD != nil:
+		serves = fmt.Sprintf("It serves %s. Of the ways that are shown to be worth more than the council, net of costs, "+
+			"this is the cheapest.", arm)
+	default:
+		serves = fmt.Sprintf("It serves %s. Of the ways that the council is shown not to beat by %s, this is the cheapest.",
+			arm, points(c.Margin))
+	}
+	switch {
+	case c.Verdict == worth.Pays:
+	case c.RosterCost == nil:
+		serves += " What the bill changes by is not known."
+	default:
+		serves += fmt.Sprintf(" The bill is then %.3g %% of the council's.", 100**c.RosterCost)
+	}
+	return []string{serves, "Put the line between the braces of the council in the roster, in place of its mode, first and " +
+		"answer_form. Members and chairman are those of the plan, unless the line names others."}
 }
 
 // differenceNotes says how to read differences.
@@ -593,6 +632,9 @@ func ComparisonCSV(c Comparison) []byte {
 	value("ensemble_cost_ratio", number(c.EnsembleCost))
 	value("cost_usd", number(c.Usage.CostUSD))
 	value("plan_hash", c.PlanHash)
+	value("roster_line", *cmp.Or(c.RosterLine, new("")))
+	value("roster_arm", *cmp.Or(c.RosterArm, new("")))
+	value("roster_cost_ratio", number(c.RosterCost))
 	add := func(record string, all ...worth.Comparison) {
 		for _, one := range all {
 			row := intervalCells(one.Interval)

@@ -159,6 +159,17 @@ func comparisons() map[string]Comparison {
 	stopped.Ungradable = map[string]int{"member:lab/small": 1234, "nobody": 3}
 	stopped.EnsembleCost = new(1.1)
 	all["too_few"] = stopped
+	lines := map[string]Roster{
+		"pays":                {new("mode: council"), new("council"), new(1.0)},
+		"does_not_pay":        {new("mode: vote, answer_form: {type: number}"), new("vote"), new(0.3333333)},
+		"value_does_not_pay":  {new("members: [lab/small], mode: single"), new("member:lab/small"), new(0.0555555)},
+		"judged_does_not_pay": {new("members: [" + strings.Repeat(`"lab:large", `, 7) + `"lab:large"], mode: synthesis`), new("ensemble"), nil},
+	}
+	for name, line := range lines {
+		c := all[name]
+		c.Roster = line
+		all[name] = c
+	}
 	return all
 }
 
@@ -182,6 +193,9 @@ func TestComparison(t *testing.T) {
 func narrow(t *testing.T, text []byte) {
 	t.Helper()
 	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "members: [") { // A line that readers copy is not wrapped.
+			continue
+		}
 		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 {
 			t.Errorf("a line has %d columns: %s", n, line)
 		}
@@ -239,7 +253,11 @@ func TestVerdictSentences(t *testing.T) {
 		{"pays", worth.Pays, "", []string{
 			"Pays: the council beats every simpler way in the plan. The nearest is vote", "lower limit +", "at 3 times its cost",
 		}},
-		{"does_not_pay", worth.DoesNotPay, "", []string{"Does not pay: the council is less than 5 points better than vote", "upper limit"}},
+		{"does_not_pay", worth.DoesNotPay, "", []string{
+			"Does not pay: the council is less than 5 points better than vote", "upper limit",
+			"It serves vote. Of the ways that the council is shown not to beat by 5 points, this is the cheapest.",
+			"The bill is then 33.3 % of", "mode: vote, answer_form: {type: number}",
+		}},
 		{"too_few", worth.Undecided, worth.TooFew, []string{
 			"36 questions can show a true difference of", "; 10 points take", "Not shown to be beaten, in points with 90 % intervals: ranked +",
 		}},
@@ -362,7 +380,7 @@ func TestComparisonCSV(t *testing.T) {
 	for _, row := range rows[1:] {
 		kinds[row[0]]++
 	}
-	want := map[string]int{"report": 12, "comparison": 4, "member": 3, "best_size": 1, "described": 1, "arm": 9, "power": 4, "setting": 4}
+	want := map[string]int{"report": 15, "comparison": 4, "member": 3, "best_size": 1, "described": 1, "arm": 9, "power": 4, "setting": 4}
 	if !maps.Equal(kinds, want) {
 		t.Errorf("rows %v, want %v", kinds, want)
 	}
@@ -399,6 +417,7 @@ func TestHostileComparison(t *testing.T) {
 	c.Report = worth.Compare(rows, worth.Design{
 		Treatment: "council", Comparators: []string{name}, Members: []string{name}, Described: []string{name}, Margin: 0.05,
 	})
+	c.Roster = Roster{new("members: [" + name + "]"), new(name), nil}
 	c.Judges, c.PlanHash, c.Settings, c.Failed = []string{name}, name, [][2]string{{name, name}}, map[string]int{name: 1}
 	s := Seats{seats()["seats"].SeatsReport, []string{name, name, name, name}, name}
 	for form, body := range map[string][]byte{

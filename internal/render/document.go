@@ -24,6 +24,7 @@ type document struct {
 type section struct {
 	ID, Title string
 	Notes     []string
+	Line      string // a text that readers copy, so that it must not be wrapped
 	List      []string
 	Plot      *plot
 	Power     *powerPlot
@@ -101,6 +102,9 @@ func (d document) text() []byte {
 		}
 		for _, note := range s.Notes {
 			b.WriteString(wrap(note, "") + "\n")
+		}
+		if s.Line != "" {
+			b.WriteString("\n" + s.Line + "\n")
 		}
 		for _, item := range s.List {
 			b.WriteString(wrap(item, "  ") + "\n")

@@ -3,6 +3,7 @@ package render
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/councild/councild/internal/stat"
@@ -39,6 +40,9 @@ func (s Seats) document() document {
 		},
 	})
 	add(section{Title: "What a majority makes of them", Notes: s.majorityNotes(), Tables: []grid{s.seats()}})
+	if s.EqualAnswers != nil {
+		add(section{Title: "How often equal answers are right", Notes: s.equalNotes(), List: s.equalAnswers()})
+	}
 	for _, way := range []struct {
 		name, without string
 		mean          *float64
@@ -171,6 +175,44 @@ func (s Seats) majorityNotes() []string {
 	}
 }
 
+// equalNotes says how to read the list of equal answers.
+func (s Seats) equalNotes() []string {
+	notes := []string{
+		"Seats agree if they gave the most frequent answer. The limit is one-sided and holds with a confidence of 95 %, " +
+			"for questions like these.",
+	}
+	if slices.ContainsFunc(s.EqualAnswers, func(a worth.EqualAnswers) bool { return !a.Shows(smallError) }) {
+		notes = append(notes, "It takes 29 questions to show that at most 10 % of such answers are wrong, and 59 for 5 %, "+
+			"even if all are right.")
+	}
+	if slices.ContainsFunc(s.EqualAnswers, worth.EqualAnswers.Grouped) {
+		notes = append(notes, "Questions of one group may be alike, so several of them can count as one.")
+	}
+	return notes
+}
+
+// The shares of wrong answers that a list of equal answers mentions.
+const largeError, smallError = 0.10, 0.05
+
+// equalAnswers says, for each number of seats that gave the same answer, how often that answer was right.
+func (s Seats) equalAnswers() []string {
+	all := make([]string, len(s.EqualAnswers))
+	for i, a := range s.EqualAnswers {
+		all[i] = fmt.Sprintf("%d of %d agree: %s of %s right, at least %.0f %%.",
+			a.Alike, a.Seats, grouped(a.Right), grouped(a.Questions), math.Floor(100*a.Lower))
+		if a.Grouped() {
+			all[i] += fmt.Sprintf(" They count as %s.", counted(int(a.Effective), "question"))
+		}
+		switch {
+		case !a.Shows(largeError):
+			all[i] += " An error of 10 % or less cannot be shown."
+		case !a.Shows(smallError):
+			all[i] += " An error of 5 % or less cannot be shown."
+		}
+	}
+	return all
+}
+
 // seats returns how often each seat is right, and how often most of the other seats are right.
 func (s Seats) seats() grid {
 	g := grid{Columns: []column{
@@ -252,6 +294,13 @@ func SeatsCSV(s Seats) []byte {
 	one("gap", "", "", s.Gap)
 	one("vote", "", "", s.Vote)
 	one("ranked", "", "", s.Ranked)
+	for _, a := range s.EqualAnswers {
+		rows = append(rows, map[string]string{
+			"figure": fmt.Sprintf("right_where_%d_of_%d_agree", a.Alike, a.Seats), "n": strconv.Itoa(a.Questions),
+			"clusters": strconv.Itoa(a.Clusters), "estimate": number(new(float64(a.Right) / float64(a.Questions))),
+			"lower_one_sided": number(&a.Lower),
+		})
+	}
 	for i, f := range s.Seats {
 		name := s.name(i)
 		one("accuracy", name, "", f.Accuracy)

@@ -30,6 +30,7 @@ func seats() map[string]Seats {
 					right++
 				}
 			}
+			q.Alike, q.AlikeRight = max(right, members-right), 2*right > members // wrong seats give the same answer
 			most := func(right, of int) *float64 { return new(float64(1+cmp.Compare(2*right, of)) / 2) }
 			q.Vote, q.Ranked = most(right, members), most(right+1, members)
 			for j := range members {
