@@ -54,9 +54,7 @@ func (batchCmd) Help() string {
 
 // Run asks the questions of a file and grades the answers.
 func (c batchCmd) Run(ctx context.Context, std IO) error {
-	b, err := c.begin(ctx, std, c.Records, nil, func(*trial.Plan, asked, council.Plan, []trial.Question) error {
-		return nil
-	})
+	b, err := c.begin(ctx, std, kind{records: c.Records})
 	if err != nil {
 		return err
 	}
@@ -68,6 +66,7 @@ func (c batchCmd) Run(ctx context.Context, std IO) error {
 type asked struct {
 	*daemon.Engine
 	flags batchFlags
+	whole bool // as in kind
 }
 
 // Prepare returns the plan of a session with the council, the models and the chairman of the flags.
@@ -75,6 +74,7 @@ func (a asked) Prepare(r council.Request) (council.Plan, error) {
 	r.Council = a.flags.Council
 	r.Models = a.flags.Models
 	r.Chairman = a.flags.Chairman
+	r.Whole = a.whole
 	return a.Engine.Prepare(r)
 }
 
@@ -100,12 +100,17 @@ func (b *begun) close(ctx context.Context) {
 	}
 }
 
-// begin reads the questions and opens everything that the run needs. The argument judges has models that the run may
-// ask in addition to the council. The function shape completes the plan for the command.
-func (c batchFlags) begin(
-	ctx context.Context, std IO, records string, judges []string,
-	shape func(*trial.Plan, asked, council.Plan, []trial.Question) error,
-) (_ *begun, err error) {
+// kind says in what the runs of two commands differ.
+type kind struct {
+	records string   // the file for the records of the reviews, or ""
+	judges  []string // models that the run may ask in addition to the council
+	whole   bool     // whether all members are asked at once, whatever the mode of the council is
+	// shape completes the plan. It may be nil.
+	shape func(*trial.Plan, asked, council.Plan, []trial.Question) error
+}
+
+// begin reads the questions and opens everything that the run needs.
+func (c batchFlags) begin(ctx context.Context, std IO, s kind) (_ *begun, err error) {
 	if c.File == "" || c.Out == "" {
 		return nil, usageError{errors.New("missing flags: --file=FILE, --out=FILE and --max-cost-usd=X are needed")}
 	}
@@ -131,8 +136,8 @@ func (c batchFlags) begin(
 	if err != nil {
 		return nil, usageError{err}
 	}
-	cfg.AllowedModels = append(slices.Clone(cfg.AllowedModels), judges...) // a judge in the flags is allowed
-	recorder, secret, err := b.openRecords(ctx, std, &cfg, records, c.Simulate)
+	cfg.AllowedModels = append(slices.Clone(cfg.AllowedModels), s.judges...) // a judge in the flags is allowed
+	recorder, secret, err := b.openRecords(ctx, std, &cfg, s.records, c.Simulate)
 	if err != nil {
 		return nil, err
 	}
@@ -153,19 +158,12 @@ func (c batchFlags) begin(
 			})
 		},
 	}
-	if err := b.openEngine(ctx, o, c, questions); err != nil {
+	b.engine = asked{flags: c, whole: s.whole}
+	if err := b.openEngine(ctx, o, questions); err != nil {
 		return nil, err
 	}
-	first, err := b.engine.Prepare(questions[0].Request())
-	if err != nil {
-		return nil, usageError{readable(err)}
-	}
-	b.plan = trial.New(file, questions, first, c.Grader)
-	if c.Seed != nil {
-		b.plan.Seed = *c.Seed
-	}
-	if err := shape(&b.plan, b.engine, first, questions); err != nil {
-		return nil, usageError{err}
+	if err := b.makePlan(file, questions, s); err != nil {
+		return nil, err
 	}
 	ordered := b.plan.Ordered(questions)
 	if err := b.measure(ordered); err != nil {
@@ -175,6 +173,26 @@ func (c batchFlags) begin(
 		return nil, err
 	}
 	return b, nil
+}
+
+// makePlan makes the plan of the run.
+func (b *begun) makePlan(file []byte, questions []trial.Question, s kind) error {
+	flags := b.engine.flags
+	first, err := b.engine.Prepare(questions[0].Request())
+	if err != nil {
+		return usageError{readable(err)}
+	}
+	b.plan = trial.New(file, questions, first, flags.Grader)
+	if flags.Seed != nil {
+		b.plan.Seed = *flags.Seed
+	}
+	if s.shape == nil {
+		return nil
+	}
+	if err := s.shape(&b.plan, b.engine, first, questions); err != nil {
+		return usageError{err}
+	}
+	return nil
 }
 
 // inRange reports whether the numbers of the flags are in their ranges.
@@ -269,14 +287,12 @@ func (c batchFlags) refused(problems []trial.LineProblem) error {
 
 // openEngine starts the engine. It makes the cost limits hard if the most that a question can cost is known. No
 // other setting changes.
-func (b *begun) openEngine(
-	ctx context.Context, o daemon.EngineOptions, c batchFlags, questions []trial.Question,
-) error {
+func (b *begun) openEngine(ctx context.Context, o daemon.EngineOptions, questions []trial.Question) error {
 	e, err := daemon.NewEngine(ctx, o)
 	if err != nil {
 		return err
 	}
-	b.engine = asked{e, c}
+	b.engine.Engine = e
 	plan, err := b.engine.Prepare(questions[0].Request())
 	if err == nil && e.Estimate(plan).Upper != nil && o.Config.CostLimits != "hard" {
 		e.Close(ctx)
@@ -284,7 +300,7 @@ func (b *begun) openEngine(
 		if e, err = daemon.NewEngine(ctx, o); err != nil {
 			return err
 		}
-		b.engine = asked{e, c}
+		b.engine.Engine = e
 	}
 	b.teardown = append(b.teardown, func(ctx context.Context) error {
 		e.Close(ctx)
@@ -393,12 +409,12 @@ func (b *begun) run(ctx context.Context, std IO, c batchFlags) error {
 	failed := 0
 	graded := 0
 	right := 0.0
-	for _, r := range results {
+	for i, r := range results {
 		usage = usage.Plus(r.Usage)
 		if r.Status == council.StatusFailed {
 			failed++
 		}
-		if _, ok := r.Arms[trial.ArmVote]; ok {
+		if b.questions[i].Closed() {
 			graded++
 			if r.Score != nil {
 				right += *r.Score

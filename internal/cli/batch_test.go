@@ -175,7 +175,7 @@ func TestCompare(t *testing.T) {
 	testkit.Slow(t)
 	file, out := write(t, "q.jsonl", councild.Questions()), filepath.Join(t.TempDir(), "R")
 	args := []string{
-		"compare", "--file", file, "--out", out, "--max-cost-usd", "300", "--simulate", "--arms", "best,vote,synthesis,placebo,ensemble,member:sim:dune",
+		"compare", "--file", file, "--out", out, "--max-cost-usd", "300", "--simulate", "--arms", "best,vote,first:2,synthesis,placebo,ensemble,member:sim:dune",
 	}
 	asJSON := run(t, nil, append(args, "--format", "json")...)
 	var c render.Comparison
@@ -186,9 +186,12 @@ func TestCompare(t *testing.T) {
 	for _, a := range c.Arms {
 		arms[a.Arm] = a.Score
 	}
-	if len(arms) != 10 || c.Questions != 60 || c.EnsembleCost == nil || len(c.Best.Members) != 4 || len(c.Described) != 1 ||
-		len(c.Comparisons) != 5 || c.Verdict == worth.DoesNotPay && arms["council"] > arms["ranked"]+0.2 {
+	if len(arms) != 11 || c.Questions != 60 || c.EnsembleCost == nil || len(c.Best.Members) != 4 || len(c.Described) != 1 ||
+		len(c.Comparisons) != 6 || c.Verdict == worth.DoesNotPay && arms["council"] > arms["ranked"]+0.2 {
 		t.Errorf("%v: %+v", arms, c)
+	}
+	if (c.RosterLine == nil) != (c.Verdict == worth.Undecided) || !strings.Contains(asJSON.stdout, `"roster_line":`) {
+		t.Errorf("the verdict is %s, and the line %v", c.Verdict, c.RosterLine)
 	}
 	if arms["member:sim:amber"] < 0.5 || arms["member:sim:amber"] > 0.9 { // planted is .70
 		t.Errorf("amber scores %v", arms["member:sim:amber"])
@@ -205,6 +208,13 @@ func TestCompare(t *testing.T) {
 	var s render.Seats
 	if err := json.Unmarshal([]byte(seats.stdout), &s); err != nil || len(s.Members) != 4 || s.MeanPhi == nil || s.Seats[0].Vote == nil || s.Seats[0].Ranked == nil {
 		t.Errorf("%v: %+v", err, seats)
+	}
+	sum := 0
+	for _, e := range s.EqualAnswers {
+		sum += e.Questions
+	}
+	if len(s.EqualAnswers) < 2 || sum != 60 || s.EqualAnswers[0].Alike != 4 || s.EqualAnswers[0].Lower < 0.4 {
+		t.Errorf("%+v", s.EqualAnswers)
 	}
 }
 
@@ -246,6 +256,7 @@ func TestCompareJudged(t *testing.T) {
 		{[]string{"--judges", "sim:amber"}, "of one maker"},
 		{nil, "name --judges"},
 		{[]string{"--arms", "guess", "--judges", "sim:birch?accuracy=.5"}, "is not an arm"},
+		{[]string{"--arms", "first:2", "--judges", "sim:birch?accuracy=.5"}, "first:2 needs right answers"},
 		{[]string{"--arms", "member:nobody", "--judges", "sim:birch?accuracy=.5"}, "no seat"},
 	} {
 		if r := run(t, nil, append(args, tt.args...)...); r.code != 2 || !strings.Contains(r.stderr, tt.want) {

@@ -20,7 +20,7 @@ type compareCmd struct {
 	batchFlags
 	Input     string   `help:"Graded rows, as import writes them, in place of questions: nothing is asked. --arms then names arms of the rows; default all." placeholder:"FILE"`
 	Treatment string   `help:"With --input: the arm that has to be worth its money; default council." placeholder:"ARM"`
-	Arms      []string `help:"What the council is compared with: best, vote, ranked, synthesis, placebo, ensemble, member:ID; default best, vote, ranked, synthesis." placeholder:"A,B"`
+	Arms      []string `help:"What the council is compared with: best, vote, ranked, synthesis, placebo, ensemble, first:N, member:ID; default best, vote, ranked, synthesis." placeholder:"A,B"`
 	Margin    *float64 `help:"Smallest difference that counts: in the share of right answers, default 0.05, or with --judges in the share of wins minus that of losses, default 0.10." placeholder:"X"`
 	ValueUSD  *float64 `name:"value-usd" help:"What a right answer is worth, in US dollars: the verdict is in money then, without a margin." placeholder:"V"`
 	Samples   *int     `help:"How often an ensemble asks its model; default twice the number of members." placeholder:"N"`
@@ -45,7 +45,7 @@ func (c compareCmd) Run(ctx context.Context, std IO) error {
 	if c.Input != "" {
 		return c.compareRows(std)
 	}
-	b, err := c.begin(ctx, std, "", c.Judges, c.shape)
+	b, err := c.begin(ctx, std, kind{judges: c.Judges, whole: true, shape: c.shape})
 	if err != nil {
 		return err
 	}

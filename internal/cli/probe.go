@@ -84,7 +84,7 @@ func (c runProbeCmd) Run(ctx context.Context, std IO) error {
 	defer e.Close(ctx)
 	plans := make([]council.Plan, len(questions))
 	for i, question := range questions {
-		if plans[i], err = e.Prepare(council.Request{Query: question}); err != nil {
+		if plans[i], err = e.Prepare(council.Request{Query: question, Whole: true}); err != nil {
 			return usageError{fmt.Errorf("question %d: %w", i+1, readable(err))}
 		}
 	}

@@ -28,15 +28,8 @@ func Arms(names []string, members []council.Member, closed bool) ([]string, erro
 		all = append(all, ArmBest)
 	}
 	for _, name := range names {
-		id, member := strings.CutPrefix(name, armMember)
-		isSeat := slices.ContainsFunc(members, func(m council.Member) bool { return m.ID == id })
-		switch {
-		case member && !isSeat:
-			return nil, fmt.Errorf("%s: the council has no seat %.64q", name, id)
-		case !member && !slices.Contains(known, name):
-			return nil, fmt.Errorf("%.64q is not an arm: use %s, or member:ID", name, strings.Join(known, ", "))
-		case !closed && (name == ArmBest || name == ArmVote):
-			return nil, fmt.Errorf("%s needs right answers: without them name members, as member:ID", name)
+		if err := checkArm(name, known, members, closed); err != nil {
+			return nil, err
 		}
 		all = append(all, name)
 	}
@@ -53,6 +46,25 @@ func Arms(names []string, members []council.Member, closed bool) ([]string, erro
 		return strings.Compare(a, b)
 	})
 	return slices.Compact(all), nil
+}
+
+// checkArm returns what is wrong with the name of an arm. The argument known has the arms whose names have no colon.
+func checkArm(name string, known []string, members []council.Member, closed bool) error {
+	id, member := strings.CutPrefix(name, armMember)
+	isSeat := slices.ContainsFunc(members, func(m council.Member) bool { return m.ID == id })
+	n, begins := firstOf(name)
+	switch {
+	case member && !isSeat:
+		return fmt.Errorf("%s: the council has no seat %.64q", name, id)
+	case begins && (n < 2 || n >= len(members)):
+		return fmt.Errorf("%s: of %d members, two or more can begin, but not all: write their number", name, len(members))
+	case !member && !begins && !slices.Contains(known, name):
+		return fmt.Errorf("%.64q is not an arm: use %s, first:N or member:ID", name, strings.Join(known, ", "))
+	case !closed && (name == ArmBest || name == ArmVote || begins):
+		return fmt.Errorf("%s needs right answers: without them name members, as member:ID", name)
+	default:
+		return nil
+	}
 }
 
 // worthPlan returns the design by which the arms of a plan are compared. All arms except the placebo are comparators,
@@ -93,11 +105,10 @@ func Compare(p Plan, questions []Prepared, results []Result) render.Comparison {
 		Usage:      council.NoUsage(),
 		Settings:   p.Settings(),
 	}
-	var ensemble, treatment []float64
 	for i := range results {
 		r := &results[i]
 		q := &questions[i].Question
-		r.grade(*q, p.Rules.PartialBallots)
+		r.grade(*q)
 		rows[i] = worth.Question{
 			ID:      q.ID,
 			Cluster: q.Cluster(),
@@ -115,11 +126,6 @@ func Compare(p Plan, questions []Prepared, results []Result) render.Comparison {
 			count(out.Ungradable, name, arm.Ungradable)
 			count(out.Fallbacks, name, arm.Fallback)
 		}
-		if e, c := r.Arms[string(pipeline.ArmEnsemble)], r.Arms[ArmCouncil]; e != nil && e.CostUSD != nil &&
-			c.CostUSD != nil {
-			ensemble = append(ensemble, *e.CostUSD)
-			treatment = append(treatment, *c.CostUSD)
-		}
 		out.Usage = out.Usage.Plus(r.Usage)
 	}
 	asked := make([]Question, len(results))
@@ -127,26 +133,18 @@ func Compare(p Plan, questions []Prepared, results []Result) render.Comparison {
 		asked[i] = questions[i].Question
 	}
 	out.NearCopies = FindCopies(asked).Questions
-	if sum := total(treatment); sum > 0 && len(treatment) == len(results) {
-		out.EnsembleCost = new(total(ensemble) / sum)
-	}
+	out.EnsembleCost = costRatio(results, string(pipeline.ArmEnsemble))
 	if len(p.Judges) == 0 {
 		out.Report = worth.Compare(rows, p.worthPlan())
-		return out
+	} else {
+		out.Judged = true
+		for _, m := range p.Judges {
+			out.Judges = append(out.Judges, m.ID)
+		}
+		out.Report = worth.CompareJudged(judgedQuestions(questions, results), p.worthPlan())
 	}
-	out.Judged = true
-	for _, m := range p.Judges {
-		out.Judges = append(out.Judges, m.ID)
-	}
-	out.Report = worth.CompareJudged(judgedQuestions(questions, results), p.worthPlan())
+	out.Roster = p.roster(out.Report, formOf(questions[:len(results)]), results)
 	return out
-}
-
-func total(values []float64) (sum float64) {
-	for _, v := range values {
-		sum += v
-	}
-	return sum
 }
 
 func count(counts map[string]int, name string, yes bool) {
@@ -171,7 +169,7 @@ func (p Plan) Settings() [][2]string {
 		{"council", p.Council},
 		{"members", ids(p.Members)},
 		{"reviewers", ids(p.Reviewers)},
-		{"chairman", ids(p.Chairmen[:1])},
+		{"chairman", ids(p.Chairmen[:min(1, len(p.Chairmen))])},
 		{"arms", strings.Join(p.Arms, ", ")},
 	}
 	if p.Samples > 0 {

@@ -8,10 +8,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/councild/councild/internal/anonymize"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/pipeline"
-	"github.com/councild/councild/internal/ranking"
 	"github.com/councild/councild/internal/worth"
 )
 
@@ -42,7 +40,7 @@ func (r *run) judge(ctx context.Context, plan council.Plan, done *Result, b pipe
 		if done.Judged == nil {
 			done.Judged = map[string]Judgement{}
 		}
-		other := done.text(arm, plan)
+		other := done.text(arm)
 		j := Judgement{Verdicts: make([][2]*float64, len(r.Plan.Judges))}
 		switch {
 		case done.Answer == "" || other == "": // All verdicts are missing.
@@ -69,35 +67,6 @@ func (r *run) judge(ctx context.Context, plan council.Plan, done *Result, b pipe
 		done.Judged[arm] = j
 	}
 	return short
-}
-
-// text returns the answer of an arm, or "" if the arm failed. If several answers are ranked first, the seed draws one.
-func (r *Result) text(arm string, plan council.Plan) string {
-	id, isMember := strings.CutPrefix(arm, armMember)
-	if arm == ArmRanked {
-		o := ranking.Options{Votes: r.Ballots, Policy: plan.Rules.PartialBallots}
-		for _, m := range r.Members {
-			if m.Answer != nil {
-				o.Candidates = append(o.Candidates, m.ID)
-			}
-		}
-		if len(r.Ballots) > 0 {
-			id = anonymize.Top(plan.Seed, ranking.Tally(o).Standings)
-			isMember = true
-		}
-	}
-	if !isMember {
-		if a := r.Arms[arm]; a != nil && !a.Failed {
-			return a.Answer
-		}
-		return ""
-	}
-	for _, m := range r.Members {
-		if m.ID == id && m.Answer != nil {
-			return *m.Answer
-		}
-	}
-	return ""
 }
 
 // usage returns the total usage of the calls of a session that have an outcome in the file.

@@ -21,10 +21,10 @@ import (
 
 // Plan holds everything that shapes a run. It is made, and shown to the user, before the first call.
 type Plan struct {
-	File      string           `json:"file_sha256"` // the SHA-256 of the questions file, in hex
-	Questions int              `json:"questions"`
-	Clusters  int              `json:"clusters"`
-	Council   string           `json:"council"` // the name in the roster, "default" without a roster
+	File      string `json:"file_sha256"` // the SHA-256 of the questions file, in hex
+	Questions int    `json:"questions"`
+	Clusters  int    `json:"clusters"`
+	Shape
 	Members   []council.Member `json:"members"`
 	Reviewers []council.Member `json:"reviewers"`
 	Chairmen  []council.Member `json:"chairmen"`
@@ -48,6 +48,13 @@ type Plan struct {
 	Margin   float64          `json:"margin"` // as in worth.Design
 	ValueUSD *float64         `json:"value_usd"`
 	Alpha    float64          `json:"alpha"` // the error level of a verdict
+}
+
+// Shape says which council is asked, and how.
+type Shape struct {
+	Council string       `json:"council"` // the name in the roster, "default" without a roster
+	Mode    council.Mode `json:"mode"`
+	First   int          `json:"first"` // as in council.Plan
 }
 
 // Hash returns the SHA-256, in hex, of the plan as JSON with sorted keys and without white space.
@@ -92,7 +99,7 @@ func New(file []byte, questions []Question, session council.Plan, grader string)
 	p := Plan{
 		File:      hex.EncodeToString(sum[:]),
 		Questions: len(questions),
-		Council:   session.CouncilLabel(),
+		Shape:     Shape{session.CouncilLabel(), session.Mode, session.First},
 		Members:   session.Members(),
 		Reviewers: session.Reviewers(),
 		Chairmen:  session.Chairmen(),

@@ -57,19 +57,12 @@ func (q *Question) Cluster() string {
 	return q.ID
 }
 
-// Request returns the request for the question. The instruction of its grader stands below the question.
+// Request returns the request for the question. Its answer form makes the instruction of the form stand below the
+// question.
 func (q *Question) Request() council.Request {
-	r := council.Request{Query: q.Query, Messages: q.Messages, Category: q.Category, Language: q.Language}
-	if q.grader == nil || q.grader.Instruction() == "" {
-		return r
+	return council.Request{
+		Query: q.Query, Messages: q.Messages, Category: q.Category, Language: q.Language, AnswerForm: q.AnswerForm(),
 	}
-	if len(r.Messages) == 0 {
-		r.Query += "\n\n" + q.grader.Instruction()
-		return r
-	}
-	r.Messages = slices.Clone(r.Messages)
-	r.Messages[len(r.Messages)-1].Content += "\n\n" + q.grader.Instruction()
-	return r
 }
 
 // Code says what is wrong with a line in a questions file or in an import.

@@ -23,13 +23,13 @@ func TestRead(t *testing.T) {
 	if !a.Closed() || !b.Closed() || c.Closed() || a.Cluster() != "a" || b.Cluster() != "group g" || b.Labels["k"] != "v" {
 		t.Errorf("%+v", questions)
 	}
-	if q := a.Request().Query; !strings.HasPrefix(q, "What?\n\n") || !strings.Contains(q, "ANSWER:") {
-		t.Errorf("asked is %q", q)
+	if r := a.Request(); r.Query != "What?" || r.AnswerForm == nil || r.AnswerForm.Type != "exact" {
+		t.Errorf("asked is %+v", r)
 	}
-	if m := b.Request().Messages; !strings.Contains(m[0].Content, "ANSWER:") || b.Messages[0].Content != "What?" {
-		t.Errorf("asked is %v of %v", m, b.Messages)
+	if r := b.Request(); r.Messages[0].Content != "What?" || r.AnswerForm == nil || r.AnswerForm.Type != "number" {
+		t.Errorf("asked is %+v", r)
 	}
-	if r := c.Request(); r.Query != "Why?" || r.Category != "math" || r.Language != "de" {
+	if r := c.Request(); r.Query != "Why?" || r.Category != "math" || r.Language != "de" || r.AnswerForm != nil {
 		t.Errorf("asked is %+v", r)
 	}
 }
@@ -157,7 +157,7 @@ func TestMemberForms(t *testing.T) {
 		if problems != nil {
 			t.Fatal(problems)
 		}
-		r := trial.Result{Arms: map[string]*trial.Arm{trial.ArmVote: {}}}
+		r := trial.Result{Arms: map[string]*trial.Arm{trial.ArmCouncil: {}, trial.ArmVote: {}}}
 		for i := range tt.answers {
 			id := strconv.Itoa(i)
 			r.Members = append(r.Members, trial.Member{ID: id, Answer: &tt.answers[i]})

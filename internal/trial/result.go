@@ -3,6 +3,8 @@ package trial
 import (
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/pipeline"
@@ -16,6 +18,9 @@ const (
 	ArmVote    = "vote"    // the most frequent answer of the members, or the mean score if several are equally frequent
 	ArmRanked  = "ranked"  // the first answer by Borda count, or the mean score if several share the first place
 	armMember  = "member:" // Followed by a member's id, it names the arm of that member alone.
+	// Followed by a number, it names the arm in which that many members begin. The others are asked only if the first
+	// answers differ.
+	armFirst = "first:"
 )
 
 // Result is the result of a question. It is a line in the results file.
@@ -27,7 +32,11 @@ type Result struct {
 	Status  council.Status    `json:"status"`
 	Error   string            `json:"error,omitempty"` // why the council has no answer
 	Session string            `json:"session_id"`
-	Answer  string            `json:"answer"`
+	Mode    council.Mode      `json:"mode"` // "" in files of older versions
+	// First says what the members that began decided. It is nil if all members were asked at once.
+	First      *council.FirstAsked `json:"first,omitempty"`
+	Answer     string              `json:"answer"`
+	AnswerFrom council.AnswerFrom  `json:"answer_from"` // where Answer comes from
 	// Score is from 0 to 1. It is null if there is no right answer, or if the answer failed or is ungradable. In a
 	// comparison, it is null until the end of the run.
 	Score      *float64 `json:"score"`
@@ -44,11 +53,14 @@ type Result struct {
 
 // Arm is the result of one arm for a question.
 type Arm struct {
-	Answer     string   `json:"answer,omitempty"` // set if the arm writes an answer of its own
-	Failed     bool     `json:"failed"`
-	Fallback   bool     `json:"fallback"` // true if the chairman failed and a fallback wrote the answer
-	Score      *float64 `json:"score"`
-	Ungradable bool     `json:"ungradable"`
+	Answer string `json:"answer,omitempty"` // set if the arm writes an answer of its own
+	// AnswerFrom says which answer an arm without a text of its own takes. With RuleWritten, it is that of the council, and
+	// otherwise that of a member. It is nil for the council, the members, and a vote on answers without a form.
+	AnswerFrom *council.AnswerFrom `json:"answer_from,omitempty"`
+	Failed     bool                `json:"failed"`
+	Fallback   bool                `json:"fallback"` // true if the chairman failed and a fallback wrote the answer
+	Score      *float64            `json:"score"`
+	Ungradable bool                `json:"ungradable"`
 	// CostUSD is the cost that the arm would have alone. It is null if the cost is not known.
 	CostUSD *float64 `json:"cost_usd"`
 	Calls   int      `json:"calls"` // the number of calls that the arm would make alone
@@ -84,15 +96,24 @@ func (b bill) cost() *float64 {
 	return b.usage.CostUSD
 }
 
+// answered returns the bill of answers.
+func answered(answers []council.Answer) bill {
+	b := bill{usage: council.NoUsage()}
+	for _, a := range answers {
+		b.add(a.Spent)
+	}
+	return b
+}
+
 // written returns the arm of a session's final answer. The argument before is the bill of the earlier calls on which
 // the answer is based. The result own is the bill of the final answer alone.
-func written(s *council.Session, before bill) (arm *Arm, own bill) {
+func written(ran pipeline.ArmResult, before bill) (arm *Arm, own bill) {
+	s := ran.Session
 	own = bill{usage: council.NoUsage()}
-	arm = &Arm{Failed: s.Stage3 == nil || s.Stage3.Status == council.OutcomeError}
+	arm = &Arm{Failed: ran.Failure != nil || s.Answer == "", Answer: s.Answer}
 	if s.Stage3 != nil {
 		own.add(s.Stage3.Spent)
 		arm.Fallback = s.Stage3.Status == council.OutcomeFallback
-		arm.Answer = s.Stage3.Response
 	}
 	all := before.plus(own)
 	arm.CostUSD = all.cost()
@@ -100,63 +121,62 @@ func written(s *council.Session, before bill) (arm *Arm, own bill) {
 	return arm, own
 }
 
-// result returns the result of a question from the council and the arms that ran. The result holds no times, so that
-// the same outcomes of calls give the same line.
-func result(q Question, plan council.Plan, ran []pipeline.ArmResult) Result {
+// sides returns the bill of the session's sides, which look at the answers. Only modes with reviews have sides.
+func sides(plan council.Plan, s *council.Session) bill {
+	b := bill{usage: council.NoUsage()}
+	for _, side := range plan.Sides {
+		if usage, ok := s.Metadata.Usage.ByStage[council.Stage(side.Name)]; ok {
+			b.usage = b.usage.Plus(usage)
+			b.calls += len(side.Seats)
+		}
+	}
+	return b
+}
+
+// result returns the result of a question from the council and the arms that ran. The argument arms names all arms of
+// the plan. The result holds no times, so that the same outcomes of calls give the same line.
+func result(q Question, plan council.Plan, arms []string, ran []pipeline.ArmResult) Result {
 	session := ran[0].Session
 	r := Result{
-		Record:   "question",
-		ID:       q.ID,
-		Group:    q.Group,
-		Labels:   q.Labels,
-		Status:   session.Status,
-		Session:  plan.SessionID,
-		Answer:   session.Answer,
-		Arms:     map[string]*Arm{},
-		Members:  []Member{},
-		Ballots:  []ranking.Vote{},
-		Seed:     plan.Seed,
-		Versions: plan.Versions,
+		Record:     "question",
+		ID:         q.ID,
+		Group:      q.Group,
+		Labels:     q.Labels,
+		Status:     session.Status,
+		Session:    plan.SessionID,
+		Mode:       plan.Mode,
+		First:      session.Metadata.First,
+		Answer:     session.Answer,
+		AnswerFrom: session.AnswerFrom,
+		Arms:       map[string]*Arm{},
+		Members:    []Member{},
+		Ballots:    []ranking.Vote{},
+		Seed:       plan.Seed,
+		Versions:   plan.Versions,
 	}
 	if ran[0].Failure != nil {
 		r.Error = string(ran[0].Failure.Code) + ": " + ran[0].Failure.Detail
 		r.Answer = ""
 	}
-	none := bill{usage: council.NoUsage()}
-	answers := none
-	reviews := none
-	var authors []string
-	for _, a := range session.Stage1 {
-		answers.add(a.Spent)
-		one := none
-		one.add(a.Spent)
-		r.Members = append(r.Members, Member{ID: a.Model, Answer: a.Response})
-		if a.Status == council.OutcomeOK {
-			authors = append(authors, a.Model)
-		}
-		r.Arms[armMember+a.Model] = &Arm{Failed: a.Status != council.OutcomeOK, CostUSD: one.cost(), Calls: 1}
-	}
-	twins := plan.TwinsAmong(authors)
-	for _, v := range session.Stage2 {
-		reviews.add(v.Spent)
-		if v.Repair != nil {
-			reviews.calls++
-		}
-		if v.Status == council.OutcomeOK {
-			r.Ballots = append(r.Ballots, pipeline.Vote(v, twins))
-		}
-	}
-	panel := answers.plus(reviews)
-	treatment, own := written(session, panel)
-	treatment.Failed = treatment.Failed || ran[0].Failure != nil
+	answers := r.addMembers(session.Stage1)
+	panel := answers.plus(r.addReviews(plan, session)).plus(sides(plan, session))
+	treatment, own := written(ran[0], panel)
 	treatment.Answer = "" // r.Answer has it.
 	total := panel.plus(own)
 	r.Arms[ArmCouncil] = treatment
-	if q.grader != nil {
-		none := !slices.ContainsFunc(r.Members, func(m Member) bool { return m.Answer != nil })
-		r.Arms[ArmVote] = &Arm{Failed: none, CostUSD: answers.cost(), Calls: answers.calls}
+	if !r.endedAfterFirst() {
+		if q.grader != nil {
+			r.Arms[ArmVote] = picked(council.ModeVote, plan, session, answers)
+		}
+		if plan.Mode.Reviews() {
+			r.Arms[ArmRanked] = picked(council.ModeRanked, plan, session, panel)
+		}
 	}
-	r.Arms[ArmRanked] = &Arm{Failed: len(r.Ballots) == 0, CostUSD: panel.cost(), Calls: panel.calls}
+	for _, name := range arms {
+		if n, ok := firstOf(name); ok {
+			r.Arms[name] = first(n, plan, session, *treatment)
+		}
+	}
 	for _, ar := range ran[1:] {
 		base := panel // for a placebo
 		switch ar.Kind {
@@ -164,14 +184,10 @@ func result(q Question, plan council.Plan, ran []pipeline.ArmResult) Result {
 		case pipeline.ArmSynthesis:
 			base = answers
 		case pipeline.ArmEnsemble:
-			base = none
-			for _, a := range ar.Session.Stage1 {
-				base.add(a.Spent)
-			}
+			base = answered(ar.Session.Stage1)
 			total = total.plus(base)
 		}
-		arm, own := written(ar.Session, base)
-		arm.Failed = arm.Failed || ar.Failure != nil
+		arm, own := written(ar, base)
 		total = total.plus(own)
 		r.Arms[string(ar.Kind)] = arm
 	}
@@ -179,8 +195,113 @@ func result(q Question, plan council.Plan, ran []pipeline.ArmResult) Result {
 	return r
 }
 
+// addMembers adds the members and their arms, and returns the bill of their answers.
+func (r *Result) addMembers(answers []council.Answer) bill {
+	for i, a := range answers {
+		one := answered(answers[i : i+1])
+		r.Members = append(r.Members, Member{ID: a.Model, Answer: a.Response})
+		r.Arms[armMember+a.Model] = &Arm{Failed: a.Status != council.OutcomeOK, CostUSD: one.cost(), Calls: one.calls}
+	}
+	return answered(answers)
+}
+
+// addReviews adds the ballots that count, and returns the bill of all reviews.
+func (r *Result) addReviews(plan council.Plan, s *council.Session) bill {
+	b := bill{usage: council.NoUsage()}
+	twins := plan.TwinsAmong(authors(s))
+	for _, v := range s.Stage2 {
+		b.add(v.Spent)
+		if v.Repair != nil {
+			b.calls++
+		}
+		if v.Status == council.OutcomeOK {
+			r.Ballots = append(r.Ballots, pipeline.Vote(v, twins))
+		}
+	}
+	return b
+}
+
+// authors returns the members that answered.
+func authors(s *council.Session) (ids []string) {
+	for _, a := range s.Stage1 {
+		if a.Status == council.OutcomeOK {
+			ids = append(ids, a.Model)
+		}
+	}
+	return ids
+}
+
+// endedAfterFirst reports whether the session ended with the answer of the members that began.
+func (r *Result) endedAfterFirst() bool { return r.First != nil && !r.First.Convened }
+
+// picked returns the arm of a mode without a chairman, as a session in that mode would answer. The argument spent is
+// the bill of that session.
+func picked(mode council.Mode, plan council.Plan, s *council.Session, spent bill) *Arm {
+	arm := &Arm{CostUSD: spent.cost(), Calls: spent.calls}
+	arm.Failed = len(authors(s)) < pipeline.Quorum(plan.Rules.Quorum, len(plan.Members()))
+	if plan.OnPartial == council.PartialRefuse {
+		arm.Failed = arm.Failed || slices.ContainsFunc(s.Degradation, func(d council.Degradation) bool {
+			return d.Stage == council.Stage1 || d.Stage == council.Stage2 && mode.Reviews()
+		})
+	}
+	if mode == council.ModeVote && plan.Form == nil { // No session could vote, but grade can count what a regex reads.
+		return arm
+	}
+	from := pipeline.Pick(mode, plan, s)
+	arm.Failed = arm.Failed || from.Rule == council.RuleNone
+	arm.AnswerFrom = &from
+	return arm
+}
+
+// firstOf returns the number n of the arm "first:n". It returns false for another arm.
+func firstOf(arm string) (n int, ok bool) {
+	text, ok := strings.CutPrefix(arm, armFirst)
+	n, err := strconv.Atoi(text)
+	return n, ok && err == nil && strconv.Itoa(n) == text
+}
+
+// first returns the arm in which n members begin. If their answers decide, the arm has the answer of the first one, and
+// only these calls. Otherwise it is the council, whose arm is the argument whole.
+func first(n int, plan council.Plan, s *council.Session, whole Arm) *Arm {
+	if plan.Form == nil || len(s.Stage1) < n || pipeline.First(plan, s.Stage1[:n]).Convened {
+		whole.AnswerFrom = new(s.AnswerFrom)
+		return &whole
+	}
+	begun := answered(s.Stage1[:n])
+	return &Arm{
+		AnswerFrom: &council.AnswerFrom{Rule: council.RuleFirst, Model: s.Stage1[0].Model, Tied: []string{}},
+		CostUSD:    begun.cost(),
+		Calls:      begun.calls,
+	}
+}
+
+// text returns the answer of an arm, or "" if the arm failed.
+func (r *Result) text(name string) string {
+	arm := r.Arms[name]
+	id, isMember := strings.CutPrefix(name, armMember)
+	switch {
+	case arm == nil || arm.Failed:
+		return ""
+	case name == ArmCouncil:
+		return r.Answer
+	case isMember:
+	case arm.AnswerFrom == nil:
+		return arm.Answer
+	case arm.AnswerFrom.Rule == council.RuleWritten:
+		return r.Answer
+	default:
+		id = arm.AnswerFrom.Model
+	}
+	for _, m := range r.Members {
+		if m.ID == id && m.Answer != nil {
+			return *m.Answer
+		}
+	}
+	return ""
+}
+
 // grade sets the scores of the members and arms. It does nothing if the question has no right answer.
-func (r *Result) grade(q Question, policy council.PartialPolicy) {
+func (r *Result) grade(q Question) {
 	if q.grader == nil {
 		return
 	}
@@ -201,22 +322,44 @@ func (r *Result) grade(q Question, policy council.PartialPolicy) {
 		arm.Score = m.Score
 		arm.Ungradable = m.Ungradable
 	}
+	whole := r.Arms[ArmCouncil]
+	whole.Score, whole.Ungradable = score(r.Answer, whole.Failed)
+	r.Score = whole.Score
+	r.Ungradable = whole.Ungradable
 	for name, arm := range r.Arms {
+		from := arm.AnswerFrom
 		switch {
-		case name == ArmCouncil:
-			arm.Score, arm.Ungradable = score(r.Answer, arm.Failed)
-			r.Score = arm.Score
-			r.Ungradable = arm.Ungradable
-		case name == ArmVote:
-			arm.Score = Vote(r.Members)
-			arm.Ungradable = arm.Score == nil && !arm.Failed
-		case name == ArmRanked:
-			arm.Score = first(r.Members, r.Ballots, policy)
-			arm.Ungradable = arm.Score == nil && !arm.Failed
 		case arm.Answer != "":
 			arm.Score, arm.Ungradable = score(arm.Answer, arm.Failed)
+		case arm.Failed:
+		case from != nil && from.Rule == council.RuleWritten:
+			arm.Score = whole.Score
+			arm.Ungradable = whole.Ungradable
+		case from != nil:
+			arm.Score = meanScore(r.Members, *from)
+			arm.Ungradable = arm.Score == nil
+		case name == ArmVote:
+			arm.Score = Vote(r.Members)
+			arm.Ungradable = arm.Score == nil
 		}
 	}
+}
+
+// meanScore returns the score of a member's answer, or the mean score of this answer and those that are tied with it. In
+// the mean, an ungradable answer counts 0. It returns nil if none of the answers can be graded.
+func meanScore(members []Member, from council.AnswerFrom) *float64 {
+	sum := 0.0
+	gradable := false
+	for _, m := range members {
+		if m.Score != nil && (m.ID == from.Model || slices.Contains(from.Tied, m.ID)) {
+			sum += *m.Score
+			gradable = true
+		}
+	}
+	if !gradable {
+		return nil
+	}
+	return new(sum / float64(1+len(from.Tied)))
 }
 
 // Vote returns the score of the members' most frequent answer. Answers with the same Form count as the same answer, and
@@ -243,33 +386,4 @@ func Vote(members []Member) *float64 {
 		}
 	}
 	return new(sum / forms)
-}
-
-// first returns the score of the first answer by Borda count. If several answers share the first place, it returns the
-// mean of their scores, in which an ungradable answer counts 0. It returns nil if none of them can be graded.
-func first(members []Member, votes []ranking.Vote, policy council.PartialPolicy) *float64 {
-	o := ranking.Options{Votes: votes, Policy: policy}
-	scores := map[string]*float64{}
-	for _, m := range members {
-		if m.Answer != nil {
-			o.Candidates = append(o.Candidates, m.ID)
-			scores[m.ID] = m.Score
-		}
-	}
-	var sum, n float64
-	gradable := false
-	for _, st := range ranking.Tally(o).Standings {
-		if st.FinalRank == nil || *st.FinalRank != 1 {
-			continue
-		}
-		n++
-		if s := scores[st.Model]; s != nil {
-			sum += *s
-			gradable = true
-		}
-	}
-	if !gradable {
-		return nil
-	}
-	return new(sum / n)
 }

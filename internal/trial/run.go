@@ -389,7 +389,7 @@ func (r *run) ask(ctx context.Context, i int, plan council.Plan, room float64) {
 		ran, err := r.Council.Panel(ctx, plan, r.arms, b)
 		short := err == nil && isCut(ran)
 		if err == nil && !short {
-			done := result(r.Questions[i].Question, plan, ran)
+			done := result(r.Questions[i].Question, plan, r.Plan.Arms, ran)
 			if short = r.judge(ctx, plan, &done, b); !short && ctx.Err() == nil && r.Calls.err() == nil {
 				r.end(i, done, r.onOver(plan.SessionID))
 				r.Calls.forget(all...)
@@ -485,7 +485,7 @@ func (r *run) end(i int, result Result, err error) {
 		}
 		delete(r.done, len(r.written))
 		if len(r.Plan.Arms) == 0 { // A comparison grades only at its end.
-			next.grade(r.Questions[len(r.written)].Question, r.Plan.Rules.PartialBallots)
+			next.grade(r.Questions[len(r.written)].Question)
 		}
 		if r.failed = appendLine(r.file, next); r.failed == nil {
 			r.written = append(r.written, next)

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/councild/councild/internal/anonymize"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/ranking"
 	"github.com/councild/councild/internal/render"
@@ -32,6 +33,10 @@ func Seats(f ResultFile) ([]worth.SeatQuestion, []string, error) {
 	}
 	var rows []worth.SeatQuestion
 	for _, r := range f.Results {
+		if r.endedAfterFirst() {
+			return nil, nil, fmt.Errorf("the council asked only its first members at question %.64q, so it is not known what "+
+				"the others would have said: use the results of councild compare, which asks all members", r.ID)
+		}
 		vote, graded := r.Arms[ArmVote]
 		if !graded { // The question has no right answer.
 			continue
@@ -42,16 +47,17 @@ func Seats(f ResultFile) ([]worth.SeatQuestion, []string, error) {
 			Wrong:   make([]bool, len(ids)),
 			Vote:    vote.Score,
 		}
-		if ranked := r.Arms[ArmRanked]; !ranked.Failed {
+		if ranked := r.Arms[ArmRanked]; ranked != nil && !ranked.Failed {
 			row.Ranked = ranked.Score
 		}
+		row.Alike, row.AlikeRight = alike(r)
 		for i, id := range ids {
 			at := slices.IndexFunc(r.Members, func(m Member) bool { return m.ID == id })
 			row.Wrong[i] = at < 0 || r.Members[at].Score == nil || *r.Members[at].Score < 0.5
 			others := slices.DeleteFunc(slices.Clone(r.Members), func(m Member) bool { return m.ID == id })
 			row.VoteWithout = append(row.VoteWithout, scoreWithout(Vote(others), row.Vote))
 			row.RankedWithout = append(row.RankedWithout,
-				scoreWithout(first(others, without(r.Ballots, id), f.Plan.Rules.PartialBallots), row.Ranked))
+				scoreWithout(ranked(others, without(r.Ballots, id), f.Plan.Rules.PartialBallots), row.Ranked))
 		}
 		rows = append(rows, row)
 	}
@@ -59,6 +65,52 @@ func Seats(f ResultFile) ([]worth.SeatQuestion, []string, error) {
 		return nil, nil, errors.New("no question in it has a right answer: give questions a reference and a grader")
 	}
 	return rows, ids, nil
+}
+
+// alike returns how many members gave the most frequent answer, and whether this answer is right. If several answers are
+// equally frequent, it takes the one that a vote would serve. It returns 0 if no answer has a form.
+func alike(r Result) (n int, right bool) {
+	count := map[string]int{}
+	for _, m := range r.Members {
+		if m.Form != "" {
+			count[m.Form]++
+			n = max(n, count[m.Form])
+		}
+	}
+	scores := map[string]float64{} // by the member that gave one of the most frequent answers first
+	seen := map[string]bool{}
+	for _, m := range r.Members {
+		if m.Form != "" && count[m.Form] == n && !seen[m.Form] {
+			seen[m.Form] = true
+			scores[m.ID] = *m.Score
+		}
+	}
+	served := anonymize.One(r.Seed, slices.Collect(maps.Keys(scores)))
+	return n, scores[served] >= 0.5
+}
+
+// ranked returns the score of the first answer by Borda count, or of the first answer if there is no ranking. If several
+// answers share the first place, it returns the mean of their scores, as meanScore does.
+func ranked(members []Member, votes []ranking.Vote, policy council.PartialPolicy) *float64 {
+	o := ranking.Options{Votes: votes, Policy: policy}
+	for _, m := range members {
+		if m.Answer != nil {
+			o.Candidates = append(o.Candidates, m.ID)
+		}
+	}
+	var top []string
+	for _, st := range ranking.Tally(o).Standings {
+		if st.FinalRank != nil && *st.FinalRank == 1 {
+			top = append(top, st.Model)
+		}
+	}
+	if top == nil && o.Candidates != nil {
+		top = o.Candidates[:1]
+	}
+	if top == nil {
+		return nil
+	}
+	return meanScore(members, council.AnswerFrom{Model: top[0], Tied: top[1:]})
 }
 
 // SeatsOfRows returns the same as Seats from a file of graded rows, but without votes and rankings. The command
