@@ -58,9 +58,7 @@ Every setting is an environment variable, read once at the start. Misspelt names
 		fmt.Fprintf(&env, "\n# %s\n#%s=%s\n", s.Meaning, s.Name, s.Default)
 	}
 	text.WriteString(`
-` + "`councild config`" + `, ` + "`councild check`" + ` and the log warn of likely mistakes: a base URL without a path such as ` + "`/v1`" + `, a model ` + "`name:id`" + ` that looks like
-a misspelt provider, a provider without a key, a value in quotes that ` + "`docker run --env-file`" + ` has kept. An unknown simulated model, or a provider
-known to need a key without one, ends the start. Variables that Kubernetes sets for a Service named ` + "`llm-council`" + ` are passed over.
+` + "`councild check`" + ` and the log warn of likely mistakes. Variables that Kubernetes sets for a Service named ` + "`llm-council`" + ` are passed over.
 
 ## Traces
 
