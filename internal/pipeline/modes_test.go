@@ -72,17 +72,17 @@ func TestModes(t *testing.T) {
 		},
 		{
 			name: "vote", models: answering("7", "8", "8.0"), request: council.Request{Mode: "vote", AnswerForm: number},
-			stages: []council.Stage{"stage1"}, calls: 3, from: council.AnswerFrom{Rule: "commonest", Model: "birch"},
+			stages: []council.Stage{"stage1"}, calls: 3, from: council.AnswerFrom{Rule: "commonest", Model: "birch", Votes: 2},
 		},
 		{
 			name: "a tied vote", models: answering("7", "8", "7", "8"), stages: []council.Stage{"stage1"}, calls: 4,
 			request: council.Request{Mode: "vote", AnswerForm: number, Seed: new(int64(1))},
-			from:    council.AnswerFrom{Rule: "commonest", Model: "amber", Tied: []string{"birch"}}, warning: council.WarnVoteTied,
+			from:    council.AnswerFrom{Rule: "commonest", Model: "amber", Tied: []string{"birch"}, Votes: 2}, warning: council.WarnVoteTied,
 		},
 		{
 			name: "a vote with one member down", models: append(answering("7", "8", "8"), with(members(4)[3], down)),
 			request: council.Request{Mode: "vote", AnswerForm: number}, stages: []council.Stage{"stage1"}, calls: 4,
-			from: council.AnswerFrom{Rule: "commonest", Model: "birch"}, status: council.StatusDegraded,
+			from: council.AnswerFrom{Rule: "commonest", Model: "birch", Votes: 2}, status: council.StatusDegraded,
 		},
 		{
 			name: "single", models: members(3), request: council.Request{Mode: "single", Models: []string{"cedar"}},

@@ -383,7 +383,7 @@ func TestInstructionOfAForm(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want, plan.Conversation); diff != "" {
+		if diff := cmp.Diff(want, plan.Asked()); diff != "" {
 			t.Error(diff)
 		}
 	}
@@ -408,13 +408,13 @@ func TestFirstWithoutAForm(t *testing.T) {
 func TestBatchInEveryMode(t *testing.T) {
 	w := newWorld(t, 8, `{"type":"number"}`)
 	for line, arms := range map[string]string{
-		"mode: council":                        "council ranked vote",
-		"mode: ranked":                         "council ranked vote",
-		"mode: synthesis":                      "council vote",
-		"mode: vote":                           "council vote",
-		`members: ["sim:cedar"], mode: single`: "council vote",
-		"mode: council, first: 2":              "council ranked vote",
-		"mode: ranked, first: 2":               "council ranked vote",
+		"mode: council":   "council ranked vote",
+		"mode: ranked":    "council ranked vote",
+		"mode: synthesis": "council vote",
+		"mode: vote, answer_form: {type: number}": "council vote",
+		`members: ["sim:cedar"], mode: single`:    "council vote",
+		"mode: council, first: 2":                 "council ranked vote",
+		"mode: ranked, first: 2":                  "council ranked vote",
 	} {
 		c := paste(t, line)
 		plan, questions, results := w.run(t, c, nil)
