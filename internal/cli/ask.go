@@ -28,6 +28,9 @@ type askCmd struct {
 	Council    string   `placeholder:"NAME" help:"A council of the roster, in place of its default; GET /v1/councils lists those of a daemon."`
 	Models     []string `placeholder:"A,B" help:"The members, in place of LLM_COUNCIL_MODELS."`
 	Chairman   string   `placeholder:"MODEL" help:"Who writes the final answer, in place of LLM_COUNCIL_CHAIRMAN."`
+	Mode       string   `placeholder:"NAME" help:"Which stages run: council, ranked, synthesis, vote or single; default: the council's own."`
+	First      *int     `placeholder:"N" help:"How many members begin. The others are asked only if their answers differ."`
+	AnswerForm string   `placeholder:"TYPE" help:"The form of the answers, so that they can be compared: exact, normalised, number, json, or choice:A,B."`
 	Seed       *int64   `placeholder:"N" help:"Replays labels and orders."`
 	Category   string   `placeholder:"NAME" help:"What the question is about: ${categories}."`
 	Language   string   `placeholder:"CODE" help:"Language of the question, two letters such as en."`
@@ -35,6 +38,7 @@ type askCmd struct {
 	Server     string   `placeholder:"URL" help:"Ask the daemon at this URL, with the first of LLM_COUNCIL_API_TOKENS; default: run it here."`
 	Estimate   bool     `help:"Ask nothing: say what the question would cost, and whether that is within the cost limits."`
 	Follow     string   `placeholder:"ID" help:"Ask nothing: follow this session at --server or LLM_COUNCIL_ADDR to its end."`
+	Convene    string   `placeholder:"ID" help:"Ask the other members too, after this session at --server or LLM_COUNCIL_ADDR."`
 	Quiet      bool     `short:"q" help:"Print only the answer. The standard error still says what is missing from a degraded answer, and if the cost is not counted."`
 	JSON       bool     `name:"json" help:"Print the whole session as JSON."`
 }
@@ -43,7 +47,7 @@ type askCmd struct {
 func (askCmd) Help() string {
 	return "Without --server the council runs here, and Ctrl-C cancels the session. With --server it runs at a " +
 		"daemon, and Ctrl-C cancels the session there too, because calls cost money. With --follow, Ctrl-C leaves " +
-		"the session alone. The last line on the standard error is the cost of the session.\n\n" + exitCodes
+		"the session alone. With --convene, the answers of the first members are not paid for again. The last line on the standard error is the cost of the session.\n\n" + exitCodes
 }
 
 // Run puts one question to the council, or follows a session, and prints the result.
@@ -53,10 +57,10 @@ func (c askCmd) Run(ctx context.Context, std IO) error {
 		return err
 	}
 	var request council.Request
-	if c.Follow == "" {
+	if c.Follow == "" && c.Convene == "" {
 		request, err = c.request(ctx, cfg, std.Stdin)
 	} else {
-		err = c.checkFollow()
+		err = c.checkNoQuestion()
 	}
 	if err != nil {
 		return err
@@ -94,14 +98,45 @@ func (c askCmd) Run(ctx context.Context, std IO) error {
 		_, err = fmt.Fprintln(std.Stdout, strings.TrimSpace(session.Answer))
 		return err
 	case p.answer == nil:
-		return printAnswer(std.Stdout, session)
+		return printAnswer(std.Stdout, session, len(p.started.Models), c.conveneCommand(session.ID))
 	default:
-		return printSession(std.Stdout, session)
+		return printSession(std.Stdout, session, len(p.started.Models), c.conveneCommand(session.ID))
 	}
 }
 
-// checkFollow returns an error for arguments that cannot be combined with --follow.
-func (c askCmd) checkFollow() error {
+// conveneCommand returns the command that convenes the council after a session. It returns "" if no daemon keeps the
+// session.
+func (c askCmd) conveneCommand(id string) string {
+	switch {
+	case !c.atDaemon():
+		return ""
+	case c.Server == "":
+		return "councild ask --convene " + id
+	default:
+		return "councild ask --server " + c.Server + " --convene " + id
+	}
+}
+
+// atDaemon reports whether the session runs at a daemon.
+func (c askCmd) atDaemon() bool { return c.Server != "" || c.Follow != "" || c.Convene != "" }
+
+// checkNoQuestion returns an error for arguments that cannot be combined with --follow or --convene.
+func (c askCmd) checkNoQuestion() error {
+	if c.Convene != "" {
+		switch {
+		case c.Follow != "":
+			return usageError{errors.New("--convene begins a session and --follow begins none: leave one of them out")}
+		case c.Question != "" || len(c.File) > 0:
+			return usageError{errors.New("--convene asks the question of its session: leave out the question, or --convene")}
+		case c.Estimate:
+			return usageError{errors.New("--convene cannot be estimated: leave out --estimate, or --convene")}
+		case c.Mode != "" || c.First != nil || c.AnswerForm != "" || c.Council != "" || c.Models != nil:
+			return usageError{errors.New(
+				"--convene asks the council of its session: leave out --mode, --first, --answer-form, --council and --models, or --convene")}
+		default:
+			return nil
+		}
+	}
 	switch {
 	case c.Question != "" || len(c.File) > 0:
 		return usageError{errors.New("--follow asks nothing: leave out the question, or --follow")}
@@ -112,19 +147,24 @@ func (c askCmd) checkFollow() error {
 	}
 }
 
-// session runs the council in this process, has a daemon run it, or follows a session of a daemon. bill is a line
-// about the cost of the session.
+// session runs the council in this process, has a daemon run or convene it, or follows a session of a daemon. bill is
+// a line about the cost of the session.
 func (c askCmd) session(
 	ctx context.Context, std IO, cfg config.Config, request council.Request, p *progress,
 ) (session *council.Session, bill string, err error) {
-	if c.Server == "" && c.Follow == "" {
+	if !c.atDaemon() {
 		return c.inProcess(ctx, std, cfg, request, p)
 	}
 	err = asking(ctx, cfg, c.Server, func(d *client.Client) error {
-		if c.Follow == "" {
+		switch {
+		case c.Convene != "":
+			session, err = d.Convene(ctx, c.Convene, p)
+		case c.Follow == "":
 			session, err = d.Ask(ctx, council.Submission{Request: request}, p)
-		} else if _, err = d.Session(ctx, c.Follow); err == nil { // Watch would retry an unknown id for long
-			session, err = d.Watch(ctx, c.Follow, p)
+		default:
+			if _, err = d.Session(ctx, c.Follow); err == nil { // Watch would retry an unknown id for long
+				session, err = d.Watch(ctx, c.Follow, p)
+			}
 		}
 		if err == nil && !c.Quiet {
 			bill = billAt(ctx, d, session)
@@ -141,7 +181,7 @@ func (c askCmd) explain(ctx context.Context, err error, id string) error {
 		return c.explainInterrupt(err, id)
 	}
 	e, ok := errors.AsType[*council.Error](err)
-	if ok && e.Code == council.CodeNoQuorum && c.Server == "" && c.Follow == "" {
+	if ok && e.Code == council.CodeNoQuorum && !c.atDaemon() {
 		return fmt.Errorf("%w\ncouncild check says which addresses, keys and names are wrong, and what to set",
 			readable(err))
 	}
@@ -170,9 +210,9 @@ func (c askCmd) explainInterrupt(err error, id string) error {
 		err = fmt.Errorf("session %s goes on without this command; "+
 			"councild ask%s --follow %[1]s follows it again",
 			c.Follow, at)
-	case c.Server != "" && id != "":
+	case c.atDaemon() && id != "":
 		err = fmt.Errorf("%w; councild ask%s --follow %s shows what has become of it", err, at, id)
-	case c.Server == "":
+	case !c.atDaemon():
 		err = fmt.Errorf("interrupted: %w", readable(err))
 	}
 	return interruptedError{err}
@@ -187,7 +227,7 @@ func ofFlag(f council.FieldError) council.FieldError {
 		field = "--" + strings.ReplaceAll(field, "_", "-")
 	}
 	f.Field = field
-	f.Fix = strings.ReplaceAll(f.Fix, "the field", field)
+	f.Fix = strings.NewReplacer("the field", field, `{"type": "number"}`, "--answer-form number").Replace(f.Fix)
 	return f
 }
 
@@ -197,6 +237,9 @@ func (c askCmd) request(ctx context.Context, cfg config.Config, stdin io.Reader)
 		Council:    c.Council,
 		Models:     c.Models,
 		Chairman:   c.Chairman,
+		Mode:       council.Mode(c.Mode),
+		First:      c.First,
+		AnswerForm: c.answerForm(),
 		Seed:       c.Seed,
 		Category:   c.Category,
 		Language:   c.Language,
@@ -228,6 +271,20 @@ func (c askCmd) request(ctx context.Context, cfg config.Config, stdin io.Reader)
 			`there is no question: councild ask "Which way?" asks one, and so does a pipe into councild ask`)}
 	}
 	return r, nil
+}
+
+// answerForm returns the form of the answers from its flag, or nil. The flag is a type, or "choice:" and the options
+// with commas between them.
+func (c askCmd) answerForm() *council.AnswerForm {
+	if c.AnswerForm == "" {
+		return nil
+	}
+	kind, options, given := strings.Cut(c.AnswerForm, ":")
+	form := &council.AnswerForm{Type: kind}
+	if given {
+		form.Options = strings.Split(options, ",")
+	}
+	return form
 }
 
 // questionTexts collects the texts that make up a question.
@@ -373,15 +430,17 @@ func readable(err error) error {
 }
 
 // printAnswer prints the answer, if the session has one, and then calls printSession.
-func printAnswer(w io.Writer, s *council.Session) error {
+func printAnswer(w io.Writer, s *council.Session, members int, convene string) error {
 	if s.Answer != "" {
 		_, _ = fmt.Fprintf(w, "%s\n\n", strings.TrimSpace(s.Answer)) // printSession returns errors of w
 	}
-	return printSession(w, s)
+	return printSession(w, s, members, convene)
 }
 
-// printSession prints the ranking of a session, and what is missing or doubtful in it.
-func printSession(w io.Writer, s *council.Session) error {
+// printSession prints whose text the answer is, the ranking of a session, and what is missing or doubtful in it. The
+// argument members is how many members the council has, or 0 if that is not known. The argument convene is the command
+// that convenes the council after the session, or "" if there is none.
+func printSession(w io.Writer, s *council.Session, members int, convene string) error {
 	var b strings.Builder // its writes never fail
 	if len(s.Stage2) > 0 {
 		fmt.Fprintf(&b, "%s\n\n", s.Metadata.Agreement.Sentence)
@@ -399,7 +458,23 @@ func printSession(w io.Writer, s *council.Session) error {
 			st.VoteCount, st.VoteCoverage)
 	}
 	_ = t.Flush()
-	fmt.Fprintf(&b, "\nsession %s: %s\n", s.ID, s.Status)
+	if len(s.Metadata.AggregateRankings) > 0 {
+		b.WriteString("\n")
+	}
+	fmt.Fprintf(&b, "session %s: %s\n", s.ID, s.Status)
+	if from := s.AnswerFrom.Sentence(); from != "" && (s.Stage3 == nil || s.Stage3.Fallback == nil) {
+		fmt.Fprintf(&b, "the answer is %s\n", from)
+	}
+	if first := s.Metadata.First; first != nil {
+		fmt.Fprintln(&b, first.Sentence(members))
+		switch {
+		case first.Convened || s.Status == council.StatusRunning:
+		case convene == "":
+			b.WriteString("no daemon keeps this session, so the other members cannot be asked afterwards: ask at one with --server\n")
+		default:
+			fmt.Fprintf(&b, "to ask the other members too: %s\n", convene)
+		}
+	}
 	if line := auditLine(s.Metadata.BiasAudit); line != "" {
 		fmt.Fprintln(&b, line)
 	}

@@ -89,7 +89,9 @@ func estimateHere(ctx context.Context, std IO, cfg config.Config, request counci
 	if err != nil {
 		return spend.Estimate{}, err
 	}
-	return e.Estimate(plan), nil
+	estimated := e.Estimate(plan)
+	estimated.ByMode = spend.EstimateModes(request, e.Prepare, e.Estimate)
+	return estimated, nil
 }
 
 // billAt returns a line about the cost of a session. It asks the daemon for the limits of the session and of today.

@@ -23,7 +23,7 @@ import (
 func TestProgress(t *testing.T) {
 	text := "x"
 	script := []any{
-		council.Started{Models: []string{"a", "b"}},
+		council.Started{Models: []string{"a", "b"}, Reviewers: []string{"a", "b"}, Chairman: "a", Mode: council.ModeCouncil},
 		council.Answer{Model: "a", Response: &text, Spent: council.Spent{LatencyMS: 1234}},
 		council.Answer{Model: "b", Error: &council.Failure{Code: council.FailTimeout}, Spent: council.Spent{LatencyMS: 10}},
 		council.Review{Model: "a", Status: council.OutcomeOK},

@@ -20,7 +20,7 @@ func TestCompletionInBash(t *testing.T) {
 	}
 	for line, want := range map[string]string{
 		"councild s":                    "serve sessions store",
-		"councild ask --c":              "--council --chairman --category",
+		"councild ask --c":              "--council --chairman --category --convene",
 		"councild ask --quiet --follow": "--follow",
 		"councild config roster ":       "check show --help",
 		"councild bias":                 "",

@@ -29,6 +29,7 @@ type progress struct {
 	answer  io.Writer
 	session string // id of the session, after its start
 	started council.Started
+	open    bool // the answer gets more text
 }
 
 // newProgress returns the progress for the two output streams. The caller calls close at the end.
@@ -56,9 +57,15 @@ func (p *progress) close() {
 
 // Observe implements council.Observer.
 func (p *progress) Observe(e council.Event) {
-	if started, ok := e.Data.(council.Started); ok {
-		p.started = started
-		p.session = started.SessionID
+	switch data := e.Data.(type) {
+	case council.Started:
+		p.started = data
+		p.session = data.SessionID
+	case council.FirstAsked:
+		if !data.Convened { // No other stage runs.
+			p.started.Reviewers = nil
+			p.started.Chairman = ""
+		}
 	}
 	if p.screen != nil {
 		p.draw(e.Data)
@@ -66,22 +73,39 @@ func (p *progress) Observe(e council.Event) {
 	var step, piece string
 	switch data := e.Data.(type) {
 	case council.Started:
-		step = fmt.Sprintf("asking %d models ...", len(data.Models))
+		step = fmt.Sprintf("asking %d models ...", len(beginners(data)))
 	case council.Answer:
-		step = fmt.Sprintf("  %s %s", data.Model, outcome("answered", data.Error, data.LatencyMS))
+		step = fmt.Sprintf("  %s %s", data.Model, answered(data))
+	case council.FirstAsked:
+		step = data.Sentence(len(p.started.Models))
+		if rest := p.rest(data); len(rest) > 0 {
+			step += fmt.Sprintf("\nasking %d more ...", len(rest))
+		}
+	case []council.Answer:
+		if p.writesNext() {
+			step = "the chairman writes ..."
+		}
 	case council.Review:
 		step = fmt.Sprintf("  %s %s", data.Model, outcome(reviewed(data), data.Error, data.LatencyMS))
 	case council.Tally:
-		step = "the chairman writes ..."
+		if p.started.Chairman != "" {
+			step = "the chairman writes ..."
+		}
 	case council.Delta:
 		piece = data.Text
+		p.open = true
 	case council.Restart:
 		why, writer := voided(data)
 		piece = "\n\n"
 		step = fmt.Sprintf("  %s, %s writes ...", why, writer)
 	case council.Synthesis:
 		piece = "\n\n"
+		p.open = false
 		step = fmt.Sprintf("  %s wrote the answer in %.1f s", data.Model, data.LatencyMS/1000)
+	case *council.Session:
+		if p.open { // The answer is that of a member. No synthesis ends it.
+			piece = "\n\n"
+		}
 	}
 	if p.answer != nil {
 		_, _ = io.WriteString(p.answer, piece)
@@ -95,19 +119,36 @@ func (p *progress) Observe(e council.Event) {
 func (p *progress) draw(data any) {
 	switch data := data.(type) {
 	case council.Started:
-		p.screen.begin("is asked", data.Models...)
+		p.screen.begin("is asked", beginners(data)...)
 	case council.AnswerDelta:
 		p.screen.change(data.Model, "writes its answer")
 	case council.AnswerRestart:
 		p.screen.change(data.Model, "is asked again")
 	case council.Answer:
-		p.screen.end(data.Model, "answered", data.Error, data.LatencyMS)
+		if data.Given {
+			p.screen.end(data.Model, "had answered before", nil, 0)
+		} else {
+			p.screen.end(data.Model, "answered", data.Error, data.LatencyMS)
+		}
+	case council.FirstAsked:
+		if rest := p.rest(data); len(rest) > 0 {
+			p.screen.begin("is asked", rest...)
+		}
+		p.screen.note(data.Sentence(len(p.started.Models)))
 	case []council.Answer:
-		p.screen.begin("reviews", p.started.Reviewers...)
+		if p.writesNext() {
+			p.screen.begin("writes the answer", p.started.Chairman)
+		} else {
+			p.screen.begin("reviews", p.started.Reviewers...)
+		}
 	case council.Review:
 		p.screen.end(data.Model, reviewed(data), data.Error, data.LatencyMS)
 	case council.Tally:
-		p.screen.begin("writes the answer", p.started.Chairman)
+		if p.started.Chairman != "" {
+			p.screen.begin("writes the answer", p.started.Chairman)
+		} else {
+			p.screen.begin("")
+		}
 	case council.Delta:
 		if p.answer != nil {
 			p.screen.begin("") // The answer itself now shows that the council works.
@@ -120,6 +161,35 @@ func (p *progress) draw(data any) {
 		p.screen.begin("")
 		p.screen.note(fmt.Sprintf("%s wrote the answer in %.1f s", data.Model, data.LatencyMS/1000))
 	}
+}
+
+// beginners returns the members that are asked at the start of a session.
+func beginners(s council.Started) []string {
+	if s.First > 0 && s.First < len(s.Models) {
+		return s.Models[:s.First]
+	}
+	return s.Models
+}
+
+// rest returns the members that are asked after the members that began.
+func (p *progress) rest(first council.FirstAsked) []string {
+	if n := len(first.Asked); first.Convened && n > 0 && n < len(p.started.Models) {
+		return p.started.Models[n:]
+	}
+	return nil
+}
+
+// writesNext reports whether the chairman writes after the answers, because there are no reviewers.
+func (p *progress) writesNext() bool {
+	return p.started.Mode.Writes() && p.started.Chairman != "" && len(p.started.Reviewers) == 0
+}
+
+// answered says how a member's call ended.
+func answered(a council.Answer) string {
+	if a.Given {
+		return "had answered before"
+	}
+	return outcome("answered", a.Error, a.LatencyMS)
 }
 
 // voided returns, for a restart, why the text of the final answer so far is void, and who writes the answer again.

@@ -112,7 +112,7 @@ func (c showSessionCmd) Run(ctx context.Context, std IO) error {
 		case isTerminal(std.Stdout):
 			std.Stdout = terminal{std.Stdout}
 		}
-		return printAnswer(std.Stdout, session)
+		return printAnswer(std.Stdout, session, 0, askCmd{Server: c.Server, Convene: c.ID}.conveneCommand(c.ID))
 	})
 }
 

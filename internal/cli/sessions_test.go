@@ -104,7 +104,7 @@ func TestSessionThatRuns(t *testing.T) {
 		!strings.HasSuffix(stdout, "  -     Wait?\n") {
 		t.Errorf("exit %d: %s", code, stdout)
 	}
-	if code, stdout, _ := command(t, "sessions", "show", started.ID); code != exitOK || stdout != "\nsession "+started.ID+": running\n" {
+	if code, stdout, _ := command(t, "sessions", "show", started.ID); code != exitOK || stdout != "session "+started.ID+": running\n" {
 		t.Errorf("exit %d: %q", code, stdout)
 	}
 	if code, stdout, _ := command(t, "sessions", "delete", started.ID); code != exitOK || !strings.Contains(stdout, "is being cancelled") {

@@ -155,6 +155,15 @@ func (p Plan) Members() []Member {
 	return slices.Concat(given, p.Seats(KindAnswers))
 }
 
+// Begin returns how many members are asked before the others, or 0 if all members are asked at once. Without a form,
+// the answers of several members cannot be compared, so that all members are asked at once.
+func (p Plan) Begin() int {
+	if p.First > 1 && p.Form == nil {
+		return 0
+	}
+	return p.First
+}
+
 // Reviewers returns the seats that rank the answers.
 func (p Plan) Reviewers() []Member { return p.Seats(KindReviews) }
 

@@ -395,6 +395,7 @@ type Started struct {
 	Reviewers []string `json:"reviewers"`
 	Chairman  string   `json:"chairman"` // "" if no chairman writes
 	Mode      Mode     `json:"mode"`
+	First     int      `json:"first,omitempty"` // Plan.Begin
 	Seed      int64    `json:"seed"`
 	Order     Order    `json:"order"`
 	Versions  Versions `json:"versions"`

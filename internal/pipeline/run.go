@@ -82,7 +82,8 @@ func (p *Pipeline) Run(
 		"members", len(plan.Members()), "reviewers", len(plan.Reviewers()), "order", plan.Order)
 	r.observe(council.EventStarted, council.Started{
 		SessionID: plan.SessionID, Models: ids(plan.Members()), Reviewers: ids(plan.Reviewers()),
-		Chairman: plan.Chairman(), Mode: plan.Mode, Seed: plan.Seed, Order: plan.Order, Versions: r.session.Metadata.Versions,
+		Chairman: plan.Chairman(), Mode: plan.Mode, First: plan.Begin(),
+		Seed: plan.Seed, Order: plan.Order, Versions: r.session.Metadata.Versions,
 	})
 	if failure == nil {
 		panicked := protect(r.log, func() { failure = r.perform(ctx) })

@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/spend"
 )
 
@@ -130,6 +131,14 @@ func Estimate(e spend.Estimate) []byte {
 		row(part.Calls, part.Expected, part.Upper, clip(model))
 	}
 	row(e.Calls, e.Expected, e.Upper, "total, without retries")
+	if e.LeastCalls < e.Calls {
+		row(e.LeastCalls, nil, e.LeastUSD, "if the members that begin decide")
+	}
+	for _, mode := range council.Modes() {
+		if part, ok := e.ByMode[mode]; ok && mode != e.Mode {
+			row(part.Calls, part.Expected, part.Upper, "in the mode "+string(mode))
+		}
+	}
 	_ = t.Flush()
 	b.WriteString("\n")
 	if len(e.Unpriced) > 0 {

@@ -269,8 +269,8 @@ func (b *Book) Estimate(plan council.Plan) Estimate {
 	all := calls(plan)
 	o := b.Opening(plan)
 	least := all
-	if plan.First == 1 || plan.First > 0 && plan.Form != nil { // Without a form, answers cannot be compared.
-		least = all[:plan.First] // Answers come first.
+	if n := plan.Begin(); n > 0 {
+		least = all[:n] // Answers come first.
 	}
 	e := Estimate{
 		Mode:  plan.Mode,
