@@ -46,11 +46,13 @@ func TestAskInEachMode(t *testing.T) {
 		{"single", []string{"--mode", "single", "--models", "a"}, "the answer is that of a\n", false},
 		{"one begins", []string{"--first", "1"}, "1 of 3 members was asked, so no other member has seen the question\nno daemon keeps", false},
 		{
-			"two begin", []string{"--first", "2", "--answer-form", "number"},
+			"two begin",
+			[]string{"--first", "2", "--answer-form", "number"},
 			"2 of 3 members were asked: they gave the same answer, which is no proof\nno daemon keeps", false,
 		},
 		{
-			"two differ", []string{"--first", "2", "--answer-form", "number", "--models", "a,other,b"},
+			"two differ",
+			[]string{"--first", "2", "--answer-form", "number", "--models", "a,other,b"},
 			"a and other began and gave different answers, so all members were asked\n", true,
 		},
 	} {
@@ -146,21 +148,33 @@ func TestProgressInEachMode(t *testing.T) {
 	}{
 		"ranked": {
 			[]any{
-				council.Started{Models: []string{"a", "b"}, Reviewers: []string{"a"}, Mode: council.ModeRanked}, answer("a"), []council.Answer{},
-				council.Review{Model: "a", Status: council.OutcomeOK}, council.Tally{}, council.Delta{Text: "An answer."}, &council.Session{},
+				council.Started{Models: []string{"a", "b"}, Reviewers: []string{"a"}, Mode: council.ModeRanked},
+				answer("a"),
+				[]council.Answer{},
+				council.Review{Model: "a", Status: council.OutcomeOK},
+				council.Tally{},
+				council.Delta{Text: "An answer."},
+				&council.Session{},
 			}, "asking 2 models ...\n  a answered in 1.0 s\n  a reviewed in 0.0 s\n",
 		},
 		"synthesis": {
 			[]any{
-				council.Started{Models: []string{"a", "b"}, Chairman: "b", Mode: council.ModeSynthesis}, answer("a"), []council.Answer{},
-				council.Delta{Text: "An answer."}, council.Synthesis{Model: "b"}, &council.Session{},
+				council.Started{Models: []string{"a", "b"}, Chairman: "b", Mode: council.ModeSynthesis},
+				answer("a"),
+				[]council.Answer{},
+				council.Delta{Text: "An answer."},
+				council.Synthesis{Model: "b"},
+				&council.Session{},
 			}, "asking 2 models ...\n  a answered in 1.0 s\nthe chairman writes ...\n  b wrote the answer in 0.0 s\n",
 		},
 		"first, the same": {
 			[]any{
 				council.Started{Models: []string{"a", "b", "c"}, Reviewers: []string{"a"}, Chairman: "b", Mode: council.ModeCouncil, First: 2},
-				answer("a"), answer("b"), council.FirstAsked{Asked: []string{"a", "b"}, Same: new(true), Why: council.FirstSame},
-				[]council.Answer{}, council.Delta{Text: "An answer."}, &council.Session{},
+				answer("a"), answer("b"),
+				council.FirstAsked{Asked: []string{"a", "b"}, Same: new(true), Why: council.FirstSame},
+				[]council.Answer{},
+				council.Delta{Text: "An answer."},
+				&council.Session{},
 			},
 			"asking 2 models ...\n  a answered in 1.0 s\n  b answered in 1.0 s\n" +
 				"2 of 3 members were asked: they gave the same answer, which is no proof\n",
@@ -169,15 +183,22 @@ func TestProgressInEachMode(t *testing.T) {
 			[]any{
 				council.Started{Models: []string{"a", "b", "c"}, Reviewers: []string{"a"}, Chairman: "b", Mode: council.ModeCouncil, First: 2},
 				council.FirstAsked{Asked: []string{"a", "b"}, Same: new(false), Convened: true, Why: council.FirstDifferent},
-				[]council.Answer{}, council.Tally{}, council.Delta{Text: "An answer."}, council.Synthesis{Model: "b"},
+				[]council.Answer{},
+				council.Tally{},
+				council.Delta{Text: "An answer."},
+				council.Synthesis{Model: "b"},
 			},
 			"asking 2 models ...\na and b began and gave different answers, so all members were asked\nasking 1 more ...\n" +
 				"the chairman writes ...\n  b wrote the answer in 0.0 s\n",
 		},
 		"convened": {
 			[]any{
-				council.Started{Models: []string{"a", "b"}, Reviewers: []string{"a"}, Chairman: "b", Mode: council.ModeCouncil}, given, answer("b"),
-				[]council.Answer{}, council.Tally{}, council.Delta{Text: "An answer."}, council.Synthesis{Model: "b"},
+				council.Started{Models: []string{"a", "b"}, Reviewers: []string{"a"}, Chairman: "b", Mode: council.ModeCouncil},
+				given, answer("b"),
+				[]council.Answer{},
+				council.Tally{},
+				council.Delta{Text: "An answer."},
+				council.Synthesis{Model: "b"},
 			},
 			"asking 2 models ...\n  a had answered before\n  b answered in 1.0 s\nthe chairman writes ...\n  b wrote the answer in 0.0 s\n",
 		},

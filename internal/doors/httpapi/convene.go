@@ -61,7 +61,7 @@ func (a *API) convene(w http.ResponseWriter, r *http.Request) error {
 	case !added && (!keyed || s.Digest != start.Digest):
 		return alreadyConvened(s)
 	default:
-		return a.deliver(w, r, s, asked.Stream, asked.Background)
+		return a.deliver(w, r, s, asked.Stream, asked.Background) //nolint:contextcheck // it uses the context of r
 	}
 }
 

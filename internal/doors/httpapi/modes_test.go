@@ -293,7 +293,8 @@ func TestConveneRefused(t *testing.T) {
 	s := start(t, append(numbers(), simllm.Model{Name: "hang", Faults: []simllm.Fault{{Kind: simllm.FaultHang, Rate: 1}}}),
 		func(o *httpapi.Options, _ *pipeline.Options) {
 			o.Tokens = []httpapi.Token{
-				{Name: "me", Secret: secret}, {Name: "other", Secret: other},
+				{Name: "me", Secret: secret},
+				{Name: "other", Secret: other},
 				{Name: "reader", Secret: "a-token-that-may-not-ask", May: []council.Right{council.MayReport}},
 			}
 			o.Kept.Kept = 2
