@@ -294,14 +294,18 @@ const DefaultCouncil = "default"
 // CouncilLabel returns the name of the council in sessions and in reports of costs.
 func (p Plan) CouncilLabel() string { return cmp.Or(p.CouncilName, DefaultCouncil) }
 
-// Council returns a text with the ids of the members and the chairman. Sessions with the same text have the same
-// council.
+// Council returns a text with the ids of the members and the chairman, and with the mode unless it is ModeCouncil.
+// Sessions with the same text have the same council.
 func (p Plan) Council() string {
 	names := make([]string, len(p.Members()))
 	for i, m := range p.Members() {
 		names[i] = m.ID
 	}
-	return strings.Join(names, ",") + ";" + p.Chairman()
+	text := strings.Join(names, ",") + ";" + p.Chairman()
+	if p.Mode != ModeCouncil {
+		text += ";" + string(p.Mode)
+	}
+	return text
 }
 
 // ModelOf returns the model of the seat whose id is the argument member.

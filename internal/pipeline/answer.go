@@ -127,6 +127,11 @@ func (r *run) pick(ctx context.Context) *council.Error {
 		s.AnswerFrom = council.AnswerFrom{Rule: council.RuleFirst, Model: r.authors[0], Tied: []string{}}
 	default:
 		s.AnswerFrom = Pick(r.plan.Mode, r.plan, s)
+		if r.plan.Mode == council.ModeRanked && s.AnswerFrom.Rule == council.RuleFirst && len(s.Degradation) == 0 {
+			r.degrade(council.Stage2, s.AnswerFrom.Model, &council.Failure{
+				Code: council.FailInvalidBallot, Message: "no ballot can be counted, so its answer was not compared",
+			})
+		}
 	}
 	if s.AnswerFrom.Rule == council.RuleNone {
 		return &council.Error{

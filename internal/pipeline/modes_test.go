@@ -63,6 +63,11 @@ func TestModes(t *testing.T) {
 			status: council.StatusDegraded, records: 6, warning: council.WarnNoRanking,
 		},
 		{
+			name: "two that cannot rank each other", models: members(2), request: council.Request{Mode: "ranked"},
+			stages: []council.Stage{"stage1", "stage2"}, calls: 4, from: council.AnswerFrom{Rule: "first", Model: "amber"},
+			status: council.StatusDegraded, records: 2, warning: council.WarnOneCandidate,
+		},
+		{
 			name: "synthesis", models: members(3), request: council.Request{Mode: "synthesis", Chairman: "cedar"},
 			stages: []council.Stage{"stage1", "stage3"}, calls: 4, from: council.AnswerFrom{Rule: "written", Model: "cedar"},
 		},
