@@ -71,7 +71,10 @@ type Book struct {
 	// orphans holds the first ledger line of each session whose process died before it wrote the session's last line.
 	// Replay adds the calls from the ledger to that first line.
 	orphans map[string]entry
-	days    map[string]*scope
+	// closed holds the sessions whose last lines come last in the replayed ledger. A process that died may have written
+	// the last line of a session before the session's log said that the session had ended.
+	closed map[string]closed
+	days   map[string]*scope
 	// recent are the keys of days. The day that was changed last is the last element.
 	recent   []string
 	tokens   map[[2]string]*scope // keyed by day and token
@@ -79,6 +82,13 @@ type Book struct {
 	costs    map[[2]string]*costs // keyed by model and stage
 	bills    map[bill]USD         // bills of this process
 	councils map[string]bool      // the councils that bills name
+}
+
+// closed is a session whose last line is in the ledger. Its costs count already.
+type closed struct {
+	day, token string
+	limit      *USD
+	sum        scope
 }
 
 // scope is the cost that counts against one limit.
@@ -137,7 +147,8 @@ type Account struct {
 	// lost has the stage and seat of each call that an earlier process had begun when it died.
 	lost       map[[2]string]bool
 	lostTokens int64                            // the most tokens that these calls can have consumed
-	recovered  bool                             // Recover was called
+	recovered  bool                             // Recover was called, or the ledger has all calls that landed
+	closed     bool                             // the ledger has the last line of the session
 	billed     string                           // the name of the council under which its bills count the costs
 	over       *scope                           // the limit that refused the session
 	warnings   map[council.WarningCode][]string // for each code, the models that it concerns
@@ -158,7 +169,7 @@ func NewBook(o Options) *Book {
 		o.Now = time.Now
 	}
 	return &Book{
-		o: o, sessions: map[string]*Account{}, orphans: map[string]entry{}, days: map[string]*scope{},
+		o: o, sessions: map[string]*Account{}, orphans: map[string]entry{}, closed: map[string]closed{}, days: map[string]*scope{},
 		tokens: map[[2]string]*scope{}, over: map[string]overrun{}, costs: map[[2]string]*costs{},
 		bills: map[bill]USD{}, councils: map[string]bool{},
 	}
@@ -257,7 +268,14 @@ func (b *Book) begin(o Opening) (s *Account, old bool, failure *council.Error) {
 	}
 	s = b.limited(&Account{b: b, sums: noSums(), Opening: o, day: b.today()})
 	orphan, resumed := b.orphans[o.Session]
-	if resumed {
+	if c, ok := b.closed[o.Session]; ok {
+		s.day = c.day
+		s.Token = c.token
+		s.Limit = c.limit
+		s.scope = c.sum
+		s.recovered = true
+		s.closed = true
+	} else if resumed {
 		s.day = orphan.Day
 		s.Token = orphan.Token
 		s.Limit = orphan.Limit
@@ -283,7 +301,7 @@ func (b *Book) begin(o Opening) (s *Account, old bool, failure *council.Error) {
 	b.sessions[s.Session] = s
 	b.openBillsLocked(s)
 	b.forgetLocked()
-	return s, resumed, nil
+	return s, resumed || s.closed, nil
 }
 
 // limited sets a cost limit for a session without one, if there are hard daily limits. The new limit is the most that
@@ -933,7 +951,7 @@ func (s *Account) Close(ctx context.Context, continues bool) []council.Warning {
 		a.mu.Unlock()
 		return warnings
 	}
-	if a.o.Ledger != nil {
+	if a.o.Ledger != nil && (!s.closed || len(s.calls) > 0) {
 		// Append queues this session's last line before its reserved money is free. Another session may then reserve
 		// this money. If the ledger has that session after a crash, it also has the last line of this session.
 		_ = a.o.Ledger.Append(ctx, false, s.lines(s.calls, entryClose)...) // The ledger logs an error and tries again.

@@ -619,6 +619,40 @@ func TestGoesOn(t *testing.T) {
 	}
 }
 
+// A process can be killed after the last line of a session, and before the session's log says that the session has
+// ended. What landed then counts once.
+func TestGoesOnAfterTheLastLine(t *testing.T) {
+	ledger := &memory{}
+	a := spend.NewBook(hard(ledger))
+	o := spend.Opening{Session: "s", Token: "x", Limit: new(2 * spend.Dollar), Models: []string{"a"}}
+	if failure := a.Begin(t.Context(), o); failure != nil {
+		t.Fatal(failure)
+	}
+	h, _ := a.Reserve("s", one(council.Stage1, million/5))
+	h.Charge(t.Context(), spend.Billed{CostUSD: new(spend.Dollar / 5)})
+	a.End(t.Context(), "s", false)
+	before := len(ledger.lines)
+	for range 2 {
+		again := spend.NewBook(hard(ledger))
+		if err := again.Replay(ledger.all, nil); err != nil {
+			t.Fatal(err)
+		}
+		if failure := again.Begin(t.Context(), o); failure != nil {
+			t.Fatal(failure)
+		}
+		landed := council.Landed{Stage: council.Stage1, Model: "a"}
+		landed.Completion.Usage.CostUSD = new(0.2)
+		again.Account("s").Recover(t.Context(), []council.Landed{landed}, nil)
+		if l := again.Limits("x")[1]; l.Used != spend.Dollar/5 || l.Reserved != spend.Dollar*9/5 {
+			t.Errorf("%v used, %v reserved", l.Used, l.Reserved)
+		}
+		again.End(t.Context(), "s", false)
+		if l := again.Limits("x")[1]; l.Used != spend.Dollar/5 || l.Reserved != 0 || len(ledger.lines) != before {
+			t.Errorf("%v used, %v reserved in the end, %d lines", l.Used, l.Reserved, len(ledger.lines))
+		}
+	}
+}
+
 // What was in flight when a process was killed counts also where it is not asked for again.
 func TestLostAndNotRepeated(t *testing.T) {
 	a := spend.NewBook(spend.Options{Hard: true, Tariff: tariffs})

@@ -122,7 +122,8 @@ func (e entry) addWhole(s *scope, sign int) {
 
 // Replay adds the sessions in the lines of a ledger to the Book, and skips damaged lines. If days is not nil, Replay
 // skips the sessions of all other days. Call Replay once, before any session is opened. A session without an end
-// counts with its whole limit, as uncertain, until it is opened again.
+// counts with its whole limit, as uncertain, until it is opened again. If a session with an end is opened again, its calls
+// that landed do not count a second time.
 //
 // The days should be [State.Recent], the last days in the ledger, because these days do not depend on the clock. The
 // clock may be wrong.
@@ -130,6 +131,7 @@ func (b *Book) Replay(lines Lines, days []string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	closed := map[string]bool{}
+	var last []string              // the sessions that ended last
 	calls := map[string][]Charge{} // the calls of each session whose last line has not come
 	for line, err := range lines {
 		if _, damaged := errors.AsType[*Damage](err); damaged {
@@ -149,8 +151,14 @@ func (b *Book) Replay(lines Lines, days []string) error {
 		case entryCalls:
 			calls[e.Session] = append(calls[e.Session], e.Calls...)
 		case entryClose:
-			b.replayLocked(e, append(calls[e.Session], e.Calls...))
+			e.Calls = append(calls[e.Session], e.Calls...)
+			b.replayLocked(e)
 			closed[e.Session] = true
+			b.closed[e.Session] = e.closed(b.closed[e.Session].sum)
+			if last = append(last, e.Session); len(last) > closedKept {
+				delete(b.closed, last[0])
+				last = last[1:]
+			}
 			delete(calls, e.Session)
 			delete(b.orphans, e.Session)
 		}
@@ -165,9 +173,21 @@ func (b *Book) Replay(lines Lines, days []string) error {
 	return nil
 }
 
+// closedKept is how many of the sessions that ended last Replay keeps by their ids.
+const closedKept = 10_000
+
+// closed returns what the last line of a session says. The argument sum is the sum of earlier last lines of the session.
+func (e entry) closed(sum scope) closed {
+	c := closed{day: e.Day, token: e.Token, limit: e.Limit, sum: sum}
+	for _, call := range e.Calls {
+		call.addTo(&c.sum)
+	}
+	return c
+}
+
 // replayLocked adds a session that ended.
-func (b *Book) replayLocked(e entry, calls []Charge) {
-	for _, c := range calls {
+func (b *Book) replayLocked(e entry) {
+	for _, c := range e.Calls {
 		for _, scope := range b.scopesLocked(e.Day, e.Token) {
 			c.addTo(scope)
 		}
