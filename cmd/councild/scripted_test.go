@@ -17,13 +17,16 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/councild/councild/internal/spend"
 )
 
 // scripted is a provider that follows directions in the question. [a.answer=429] has the model a refuse the first
 // request for its answer, for example. Its replies depend on nothing but the requests, and not on their order, so that
 // each daemon that resumes a session gets the same ones. It is independent of simllm, whose texts may change.
 type scripted struct {
-	URL string
+	URL   string
+	Delay time.Duration // how much longer each reply takes
 
 	mu     sync.Mutex // guards all below
 	got    map[string][]string
@@ -31,7 +34,11 @@ type scripted struct {
 	beside map[string]int // requests to judges and for embeddings that are in flight, by question
 	gates  map[string]int // how many requests of a question are answered; all others hang. nil: all are answered
 	active time.Time      // when a request last began or ended
+	billed spend.USD      // what the replies cost at scriptedPrice
 }
+
+// scriptedPrice is the price of each model, in US dollars for a million tokens of input and of output.
+const scriptedPrice = "1.25/10"
 
 // direction is what the questions tell the provider to do, as in [a.answer=429].
 var direction = regexp.MustCompile(`\[(\w+)\.(\w+)=(\w+)\]`)
@@ -168,7 +175,7 @@ func (p *scripted) serve(t *testing.T, w http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
 		return
 	}
-	time.Sleep(time.Duration(1+q.draw(8, q.question, q.kind)) * time.Millisecond)
+	time.Sleep(p.Delay + time.Duration(1+q.draw(8, q.question, q.kind))*time.Millisecond)
 	if q.kind == "synthesis" {
 		p.waitForSides(q.question)
 	}
@@ -196,6 +203,7 @@ func (p *scripted) serve(t *testing.T, w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	text := q.text(what)
+	p.bill(t, q, text)
 	switch {
 	case q.kind == "embedding":
 		q.embed(w)
@@ -232,6 +240,26 @@ func (p *scripted) begin(q scriptedRequest) (first, open bool, ended func()) {
 			p.beside[q.question]--
 		}
 	}
+}
+
+// bill adds up what replies cost, also those that no daemon reads.
+func (p *scripted) bill(t *testing.T, q scriptedRequest, text string) {
+	t.Helper()
+	tariff, err := spend.ParseTariff(scriptedPrice)
+	if err != nil {
+		t.Error(err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	cost := tariff.Cost(spend.Tokens{Input: int64(len(q.prompt) / 4), Output: int64(len(text) / 4)})
+	p.billed = p.billed.Plus(cost)
+}
+
+// bills returns what all replies cost.
+func (p *scripted) bills() spend.USD {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.billed
 }
 
 // waitForSides waits until no judge and no embedding of the question is under way. A session does not wait for these,
@@ -283,7 +311,11 @@ func (q scriptedRequest) text(what string) string {
 		if what == "empty" {
 			return ""
 		}
-		return "Answer of " + q.Model + " to " + q.question + ":" + sentence(10+q.draw(20, q.question))
+		text := "Answer of " + q.Model + " to " + q.question + ":" + sentence(10+q.draw(20, q.question))
+		if says, ok := strings.CutPrefix(what, "says"); ok {
+			text += "\nANSWER: " + says
+		}
+		return text
 	}
 }
 
