@@ -43,10 +43,14 @@ type Biller struct {
 var payer = regexp.MustCompile(`payer-[a-z0-9-]+`)
 
 // Bill starts a Biller, which ends with the test. If seed is not 0, about one request in ten is refused with 429, one
-// in ten fails with 502, and one in ten is cut off. Only refused requests are not billed.
-func Bill(tb testing.TB, seed uint64) *Biller {
+// in ten fails with 502, and one in ten is cut off. Only refused requests are not billed. The models replace those of
+// [Members], and have their names.
+func Bill(tb testing.TB, seed uint64, models ...simllm.Model) *Biller {
 	tb.Helper()
-	sim, err := simllm.New(simllm.Options{Models: Members()})
+	if models == nil {
+		models = Members()
+	}
+	sim, err := simllm.New(simllm.Options{Models: models})
 	if err != nil {
 		tb.Fatal(err)
 	}
