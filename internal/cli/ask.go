@@ -227,7 +227,7 @@ func ofFlag(f council.FieldError) council.FieldError {
 		field = "--" + strings.ReplaceAll(field, "_", "-")
 	}
 	f.Field = field
-	f.Fix = strings.NewReplacer("the field", field, `{"type": "number"}`, "--answer-form number").Replace(f.Fix)
+	f.Fix = strings.NewReplacer("the field", field, "in models", "in --models", `{"type": "number"}`, "--answer-form number").Replace(f.Fix)
 	return f
 }
 

@@ -136,7 +136,7 @@ func (r *run) pick(ctx context.Context) *council.Error {
 	if s.AnswerFrom.Rule == council.RuleNone {
 		return &council.Error{
 			Code: council.CodeNoValidOutput, Detail: fmt.Sprintf(
-				"no answer has the form %s, so nothing can be counted; the answers are kept in the session", r.plan.Form.Type,
+				"no answer has the form %s, so nothing can be counted: ask for another form, or in another mode; the session has the answers", r.plan.Form.Type,
 			),
 		}
 	}

@@ -326,7 +326,7 @@ func TestModesRefused(t *testing.T) {
 	tests := map[string]struct {
 		request council.Request
 		field   string
-		fix     string
+		text    string // a part of the message or the fix
 	}{
 		"an unknown mode":          {council.Request{Mode: "best"}, "mode", "use council, ranked"},
 		"judge":                    {council.Request{Mode: "judge"}, "mode", "use council, ranked"},
@@ -339,8 +339,11 @@ func TestModesRefused(t *testing.T) {
 		"a ranked chairman":        {council.Request{Mode: "ranked", Chairman: "amber"}, "chairman", "leave it out"},
 		"single with four":         {council.Request{Mode: "single"}, "mode", "name one model"},
 		"single with two":          {council.Request{Mode: "single", Models: []string{"amber", "birch"}}, "mode", "name one model"},
+		"single with none":         {council.Request{Mode: "single", Models: []string{}}, "mode", "name one model"},
+		"a vote in JSON":           {council.Request{Mode: "vote", OutputSchema: schema}, "output_schema", "leave it out"},
 		"one model":                {council.Request{Models: []string{"amber"}}, "models", "name two or more"},
-		"first 0":                  {council.Request{First: new(0)}, "first", "from 1 to 3"},
+		"first 0":                  {council.Request{First: new(0)}, "first", "0 of 4 members"},
+		"first 0, and how many":    {council.Request{First: new(0)}, "first", "from 1 to 3"},
 		"first 4 of 4":             {council.Request{First: new(4)}, "first", "from 1 to 3"},
 		"first -1":                 {council.Request{First: new(-1)}, "first", "from 1 to 3"},
 		"first with single":        {council.Request{Mode: "single", Models: []string{"amber"}, First: new(1)}, "first", "leave it out"},
@@ -356,7 +359,7 @@ func TestModesRefused(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if len(failure.Fields) == 0 || failure.Fields[0].Field != tt.field || !strings.Contains(failure.Fields[0].Fix, tt.fix) {
+		if len(failure.Fields) == 0 || failure.Fields[0].Field != tt.field || !strings.Contains(failure.Fields[0].Message+failure.Fields[0].Fix, tt.text) {
 			t.Errorf("%s: %v", name, failure.Fields)
 		}
 	}

@@ -49,7 +49,7 @@ func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 		members = p.side(&plan, members)
 	}
 	if n := len(members); plan.First != 0 && (plan.First < 1 || plan.First >= n) && n > 1 {
-		v.add("first", fmt.Sprintf("%d of %d members cannot begin", plan.First, n),
+		v.add("first", fmt.Sprintf("%d of %d members cannot begin", *cmp.Or(r.First, &plan.First), n),
 			fmt.Sprintf("give a whole number from 1 to %d, or leave it out to ask all at once", n-1))
 	}
 	var reviewers []council.Member
@@ -131,7 +131,7 @@ func (p *Pipeline) shape(v *validation, r council.Request, plan *council.Plan) {
 		plan.Form = p.o.Form
 	}
 	p.form(v, plan)
-	if mode == council.ModeVote && plan.Form == nil {
+	if mode == council.ModeVote && plan.Form == nil && !schema {
 		v.add("answer_form", "a vote counts equal answers, and no form of the answers is given",
 			`give one, such as {"type": "number"}, or ask in another mode`)
 	}
@@ -348,7 +348,7 @@ func (p *Pipeline) members(v *validation, models []string, mode council.Mode) []
 		names = p.o.Models
 	}
 	switch {
-	case mode == council.ModeSingle && len(names) > 1:
+	case mode == council.ModeSingle && len(names) != 1:
 		v.add("mode", fmt.Sprintf("single asks one model, and there are %d", len(names)),
 			"name one model in models, or ask in another mode")
 	case mode == council.ModeSingle || len(names) > 1:
