@@ -2,6 +2,7 @@ package council
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -294,16 +295,24 @@ const DefaultCouncil = "default"
 // CouncilLabel returns the name of the council in sessions and in reports of costs.
 func (p Plan) CouncilLabel() string { return cmp.Or(p.CouncilName, DefaultCouncil) }
 
-// Council returns a text with the ids of the members and the chairman, and with the mode unless it is ModeCouncil.
-// Sessions with the same text have the same council.
+// Council returns a text with the ids of the members and the chairman, and with what else decides how many calls a
+// session makes. Sessions with the same text take about the same time and money.
 func (p Plan) Council() string {
 	names := make([]string, len(p.Members()))
 	for i, m := range p.Members() {
 		names[i] = m.ID
 	}
 	text := strings.Join(names, ",") + ";" + p.Chairman()
-	if p.Mode != ModeCouncil {
+	switch p.Mode {
+	case "", ModeCouncil, ModeSingle: // Sessions of older versions have such a text.
+	default:
 		text += ";" + string(p.Mode)
+	}
+	if n := p.Begin(); n > 0 {
+		text += fmt.Sprintf(";first %d", n)
+	}
+	if p.GivenFrom != "" {
+		text += ";convened"
 	}
 	return text
 }

@@ -2,6 +2,7 @@ package daemon_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -212,5 +213,47 @@ func TestModeOfTheSettings(t *testing.T) {
 	}
 	if code, data := d.Call(t, "GET", "/readyz", ""); code != 200 {
 		t.Errorf("%d %s", code, data)
+	}
+}
+
+// The figures of a council do not come from sessions that make other calls, although the same members take part.
+func TestLatelyInEachMode(t *testing.T) {
+	env := map[string]string{"MODELS": "", "ROSTER": writeRoster(t, `version: 1
+default: whole
+models:
+  a: {model: "sim:amber"}
+  b: {model: "sim:birch"}
+  c: {model: "sim:cedar"}
+councils:
+  whole: {members: [a, b, c]}
+  alone: {members: [a, b, c], first: 1}
+  quick: {members: [a, b, c], mode: ranked}
+  count: {members: [a, b, c], mode: vote, answer_form: {type: exact}}
+  free: {members: [a, b, c], mode: synthesis}
+`)}
+	d := daemontest.Start(t, env)
+	s := d.Ask(t, `{"query":"Who?","council":"alone"}`)
+	if status, data := d.Call(t, "POST", "/v1/council/"+s.ID+"/convene", ""); status != 200 {
+		t.Fatalf("%d %s", status, data)
+	}
+	d.Ask(t, `{"query":"Who?","council":"quick"}`)
+	_, data := d.Call(t, "GET", "/v1/councils", "")
+	var list struct {
+		Councils []struct {
+			Name   string
+			Lately *struct{ Sessions int }
+		}
+	}
+	if err := json.Unmarshal(data, &list); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range list.Councils {
+		sessions := 0
+		if c.Lately != nil {
+			sessions = c.Lately.Sessions
+		}
+		if want := map[string]int{"alone": 1, "quick": 1}[c.Name]; sessions != want {
+			t.Errorf("%s: the figures cover %d sessions, want %d", c.Name, sessions, want)
+		}
 	}
 }
