@@ -41,8 +41,8 @@ func TestAskInEachMode(t *testing.T) {
 		{"council", []string{"--mode", "council"}, "the answer is the synthesis of a\n", true},
 		{"ranked", []string{"--mode", "ranked"}, "which was ranked first", true},
 		{"synthesis", []string{"--mode", "synthesis"}, "the answer is the synthesis of a\n", false},
-		{"vote", []string{"--mode", "vote", "--answer-form", "number"}, "the answer is the most frequent one, in the words of a\n", false},
-		{"choice", []string{"--mode", "vote", "--answer-form", "choice:7,8"}, "the answer is the most frequent one, in the words of a\n", false},
+		{"vote", []string{"--mode", "vote", "--answer-form", "number"}, "the answer is the most frequent one, which 2 members gave, in the words of a\n", false},
+		{"choice", []string{"--mode", "vote", "--answer-form", "choice:7,8"}, "the answer is the most frequent one, which 2 members gave, in the words of a\n", false},
 		{"single", []string{"--mode", "single", "--models", "a"}, "the answer is that of a\n", false},
 		{"one begins", []string{"--first", "1"}, "1 of 3 members was asked, so no other member has seen the question\nno daemon keeps", false},
 		{

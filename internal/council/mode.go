@@ -98,10 +98,17 @@ type AnswerFrom struct {
 
 // Sentence says in words whose text the answer is, to follow "the answer is". It returns "" if there is no answer.
 func (f AnswerFrom) Sentence() string {
+	gave := ""
+	switch {
+	case f.Votes == 1:
+		gave = ", which 1 member gave"
+	case f.Votes > 1:
+		gave = fmt.Sprintf(", which %d members gave", f.Votes)
+	}
 	text := map[AnswerRule]string{
 		RuleWritten:   "the synthesis of " + f.Model,
 		RuleTop:       "that of " + f.Model + ", which was ranked first",
-		RuleCommonest: "the most frequent one, in the words of " + f.Model,
+		RuleCommonest: "the most frequent one" + gave + ", in the words of " + f.Model,
 		RuleOnly:      "that of " + f.Model,
 		RuleFirst:     "that of " + f.Model,
 	}[f.Rule]

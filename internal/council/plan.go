@@ -295,8 +295,8 @@ const DefaultCouncil = "default"
 // CouncilLabel returns the name of the council in sessions and in reports of costs.
 func (p Plan) CouncilLabel() string { return cmp.Or(p.CouncilName, DefaultCouncil) }
 
-// Council returns a text with the ids of the members and the chairman, and with what else decides how many calls a
-// session makes. Sessions with the same text take about the same time and money.
+// Council returns a text with the members, the chairman, and what else decides which calls a session makes. Sessions
+// with the same text take about the same time and money.
 func (p Plan) Council() string {
 	names := make([]string, len(p.Members()))
 	for i, m := range p.Members() {

@@ -1,15 +1,16 @@
 package pipeline_test
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit/race"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -248,7 +249,7 @@ func TestFirst(t *testing.T) {
 func TestFirstThatHangs(t *testing.T) {
 	models := answering("7", "7", "9", "9")
 	models[1] = with(models[1], simllm.Fault{Kind: simllm.FaultHang})
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		h := bubble(t, models, nil, func(o *pipeline.Options) { o.Timeout = time.Minute })
 		s, err := h.Run(t.Context(), h.plan(t, council.Request{First: new(2), AnswerForm: number}), nil, nil)
 		if err != nil {
@@ -354,7 +355,7 @@ func TestModesRefused(t *testing.T) {
 	for name, tt := range tests {
 		tt.request.Query = "?"
 		_, err := h.Prepare(tt.request)
-		failure, ok := err.(*council.Error)
+		failure, ok := errors.AsType[*council.Error](err)
 		if !ok || failure.Code != council.CodeInvalid {
 			t.Errorf("%s: %v", name, err)
 			continue

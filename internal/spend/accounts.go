@@ -71,8 +71,8 @@ type Book struct {
 	// orphans holds the first ledger line of each session whose process died before it wrote the session's last line.
 	// Replay adds the calls from the ledger to that first line.
 	orphans map[string]entry
-	// closed holds the sessions whose last lines come last in the replayed ledger. A process that died may have written
-	// the last line of a session before the session's log said that the session had ended.
+	// closed holds the sessions that ended last, by the replayed ledger. One of them may be opened again: a process can
+	// write the last line of a session to the ledger, and die before the session's log says that the session has ended.
 	closed map[string]closed
 	days   map[string]*scope
 	// recent are the keys of days. The day that was changed last is the last element.

@@ -173,7 +173,7 @@ func (b *Book) Replay(lines Lines, days []string) error {
 	return nil
 }
 
-// closedKept is how many of the sessions that ended last Replay keeps by their ids.
+// closedKept is the most sessions that Replay keeps in Book.closed.
 const closedKept = 10_000
 
 // closed returns what the last line of a session says. The argument sum is the sum of earlier last lines of the session.
