@@ -78,7 +78,7 @@ mistakes: ## Play the mistakes of new users; print what is said to each.
 soak: ## Ten minutes of load with faults, then 30 seconds of twice the capacity.
 	$(GO) test -count=1 -timeout 20m -run '^(TestSoak|TestFaultF19)$$' -v ./cmd/councild -soak 10m -overload 30s -places 16
 
-crash: ## Kill the daemon 400 times under load, and batches 1,000 times: nothing acknowledged may be missing, nothing paid uncounted or twice, no event lost or doubled.
+crash: ## Kill the daemon 600 times under load, and batches 1,000 times: nothing acknowledged may be missing, nothing paid uncounted or twice, no event lost or doubled.
 	$(GO) test -count=1 -timeout 60m -run '^TestFaultF22KillNine$$|^TestFaultF42' -v ./cmd/councild -crash 200 -spendcrash 200
 	$(GO) test -count=1 -timeout 30m -run '^TestFaultF43' -v ./internal/daemon -spendsessions 10048
 	$(GO) test -count=1 -timeout 60m -run '^TestFaultF4[45]' -v ./cmd/councild -batchcrash 1000 -batchcap 200
