@@ -16,19 +16,21 @@ const (
 	ModeSynthesis Mode = "synthesis" // No reviews. The answer is the text of the chairman.
 	ModeVote      Mode = "vote"      // Only the members are asked. Their most frequent answer is the answer.
 	ModeSingle    Mode = "single"    // Only one member is asked.
+	// ModeJudge only reviews answers that are given. It has a ranking, and no answer. No council has this mode.
+	ModeJudge Mode = "judge"
 )
 
 // ModeChoices names the modes in messages.
 const ModeChoices = "council, ranked, synthesis, vote or single"
 
-// Modes returns all modes.
+// Modes returns the modes of a council.
 func Modes() []Mode { return []Mode{ModeCouncil, ModeRanked, ModeSynthesis, ModeVote, ModeSingle} }
 
-// Known reports whether m is one of the modes above.
+// Known reports whether m is a mode of a council.
 func (m Mode) Known() bool { return slices.Contains(Modes(), m) }
 
 // Reviews reports whether members review the answers in this mode.
-func (m Mode) Reviews() bool { return m == ModeCouncil || m == ModeRanked }
+func (m Mode) Reviews() bool { return m == ModeCouncil || m == ModeRanked || m == ModeJudge }
 
 // Writes reports whether a chairman writes the answer in this mode.
 func (m Mode) Writes() bool { return m == ModeCouncil || m == ModeSynthesis }

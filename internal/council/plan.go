@@ -58,6 +58,8 @@ type Plan struct {
 	// User and Side are as in Request. A side request leaves no session in the history.
 	User string `json:"user,omitempty"`
 	Side bool   `json:"side,omitempty"`
+	// Excluded says which answers a judge does not read.
+	Excluded []Exclusion `json:"excluded,omitzero"`
 	// Warnings are the warnings that the session has when it begins.
 	Warnings []Warning `json:"warnings"`
 }
@@ -119,6 +121,11 @@ type StagePlan struct {
 	Given map[string]string `json:"given"`
 	// Reviews holds earlier reviews of the given answers, or nil. No log keeps a plan with Reviews.
 	Reviews *GivenReviews `json:"-"`
+	// Twice says that each reviewer reads the answers twice, the second time in reversed order. The second half of Seats
+	// then has the same reviewers once more.
+	Twice bool `json:"twice,omitempty"`
+	// Criteria says what reviewers look for, if that is not general quality.
+	Criteria string `json:"criteria,omitempty"`
 	// TimeEnd is the share of the time budget, 0 to 1, that is over when the stage has to end. MoneyEnd is the share of
 	// the cost and token limits, 0 to 1, that may be spent by then. The next stages may use the time and money that a
 	// stage leaves.
@@ -163,6 +170,16 @@ func (p Plan) Begin() int {
 		return 0
 	}
 	return p.First
+}
+
+// FirstStage returns the first stage that makes calls.
+func (p Plan) FirstStage() StagePlan {
+	for _, s := range p.Stages {
+		if s.Kind.Stage() != "" {
+			return s
+		}
+	}
+	return StagePlan{}
 }
 
 // Reviewers returns the seats that rank the answers.
@@ -399,7 +416,7 @@ func (p Plan) Session() *Session {
 				LeaveOneOut: []Omission{},
 			}},
 			Seed: p.Seed, Order: p.Order, Warnings: append([]Warning{}, p.Warnings...), Versions: p.Versions,
-			LabelWanted: p.LabelWanted, Stages: []Stage{}, First: first, GivenFrom: p.GivenFrom,
+			LabelWanted: p.LabelWanted, Stages: []Stage{}, First: first, Excluded: p.Excluded, GivenFrom: p.GivenFrom,
 			Usage: TotalUsage{ByStage: map[Stage]Usage{}, ByModel: map[string]Usage{}},
 		},
 	}

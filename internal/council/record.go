@@ -14,6 +14,13 @@ const RecordSchema = "1.5.0"
 // ScoreScale is the scale of the scores that reviewers are asked for.
 const ScoreScale = "1-10"
 
+// SourceJudge is the source of records from answers that were given, and judged. Unnamed stands for their author if the
+// author is not known.
+const (
+	SourceJudge = "judge"
+	Unnamed     = "unnamed"
+)
+
 // EarlySchema reports whether a schema version is from before 1.2.0. Such records have no ranks, and their Position
 // need not be the position at which this reviewer saw the answer.
 func EarlySchema(version string) bool {
@@ -73,6 +80,8 @@ type BiasMetricRecord struct {
 	QuestionKey *string `json:"question_key"`
 	// Mode is the mode of the session. It is "" in records before schema 1.5.0, whose sessions had ModeCouncil.
 	Mode Mode `json:"mode,omitempty"`
+	// Source is SourceJudge if the answers were given, and "" if members wrote them.
+	Source string `json:"source,omitempty"`
 
 	// StyleSimilarity is the cosine of the embeddings of the reviewer's own answer and of the candidate, -1 to 1. It is
 	// nil if it was not measured, and before schema 1.3.0. The embeddings themselves are not kept. EmbeddingModel is
@@ -111,7 +120,7 @@ func RecordColumns() []RecordColumn {
 		value("style_similarity"), text("embedding_model"),
 		in("model_versions", "model_version_reviewer", "reviewer"),
 		in("model_versions", "model_version_candidate", "candidate"),
-		value("response_reasoning_tokens"), text("question_key"), value("correct"), text("mode"),
+		value("response_reasoning_tokens"), text("question_key"), value("correct"), text("mode"), text("source"),
 	}
 }
 

@@ -189,6 +189,8 @@ type Metadata struct {
 	Stages []Stage `json:"stages"`
 	// First says what the members that began decided. It is null if all members were asked at once.
 	First *FirstAsked `json:"first"`
+	// Excluded says which answers a judge was not shown. It is empty if no judge was excluded.
+	Excluded []Exclusion `json:"excluded,omitempty"`
 	// GivenFrom is the id of the session that has the given answers. It is "" if no answer was given.
 	GivenFrom string     `json:"given_from,omitempty"`
 	Seed      int64      `json:"seed"`
@@ -376,6 +378,7 @@ const (
 	WarnToolsIgnored   WarningCode = "tools_ignored"    // the request offered tools, and a council calls none
 	WarnHistoryReduced WarningCode = "history_reduced"  // earlier turns held content that a council cannot read
 	WarnSideRequest    WarningCode = "side_request"     // one member answered a chat program's request for its own use
+	WarnAuthorsUnknown WarningCode = "authors_unknown"  // no author of the judged answers is named
 	WarnVoteTied       WarningCode = "vote_tied"        // several answers are equally frequent, and the seed drew one
 	WarnTwinsJudge     WarningCode = "twins_judge"      // seats of one model judge each other: too few ballots otherwise
 )

@@ -402,7 +402,7 @@ func (e *Engine) Open(ctx context.Context, plan council.Plan) *council.Error {
 // first stage of the session would run out of time.
 func (e *Engine) expect(plan council.Plan) *council.Error {
 	h := e.setup.Load()
-	asked := plan.Seats(council.KindAnswers)
+	asked := plan.Begins().Seats
 	if plan.First > 0 { // The other members may never be asked.
 		asked = asked[:plan.First]
 	}

@@ -236,7 +236,7 @@ func (h *setup) forbid(r council.Request, plan *council.Plan) error {
 	}
 	var low []council.FieldError
 	var ids []string
-	seats := slices.Concat(plan.Members(), plan.Reviewers(), plan.Chairmen())
+	seats := slices.Concat(plan.Seats(council.KindAnswers), plan.Reviewers(), plan.Chairmen())
 	for i := range plan.Sides {
 		side := &plan.Sides[i]
 		cleared := func(m config.Model) bool {

@@ -29,7 +29,7 @@ func Pick(mode council.Mode, plan council.Plan, s *council.Session) council.Answ
 	case council.ModeVote:
 		rule = council.RuleCommonest
 		best, votes = commonest(plan.Form, s.Stage1)
-	case council.ModeCouncil, council.ModeSynthesis, council.ModeSingle:
+	case council.ModeCouncil, council.ModeSynthesis, council.ModeSingle, council.ModeJudge:
 	}
 	if best == nil && mode != council.ModeVote {
 		if mode == council.ModeRanked {
@@ -121,7 +121,7 @@ func First(plan council.Plan, answers []council.Answer) council.FirstAsked {
 func (r *run) pick(ctx context.Context) *council.Error {
 	s := r.session
 	switch {
-	case s.AnswerFrom.Rule != council.RuleNone:
+	case s.AnswerFrom.Rule != council.RuleNone || r.plan.Mode == council.ModeJudge:
 		return nil
 	case r.decided():
 		s.AnswerFrom = council.AnswerFrom{Rule: council.RuleFirst, Model: r.authors[0], Tied: []string{}}

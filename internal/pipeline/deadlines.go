@@ -24,8 +24,8 @@ func endOf(plan council.Plan, stage council.Stage) time.Duration {
 	return last
 }
 
-// FirstStage returns how long the members of a plan have for their answers.
-func FirstStage(plan council.Plan) time.Duration { return endOf(plan, council.Stage1) }
+// FirstStage returns how long the first stage of a plan may take.
+func FirstStage(plan council.Plan) time.Duration { return endOf(plan, plan.Begins().Kind.Stage()) }
 
 // until returns a context that ends at the deadline of the stage.
 func (r *run) until(ctx context.Context, stage council.Stage) (context.Context, context.CancelFunc) {

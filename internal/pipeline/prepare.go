@@ -127,7 +127,7 @@ func (p *Pipeline) shape(v *validation, r council.Request, plan *council.Plan) {
 	case !schema && !alone && !r.Whole && r.Models == nil: // Other sessions cannot begin as the council does.
 		plan.First = p.o.First
 	}
-	if plan.Form = r.AnswerForm; plan.Form == nil && !schema {
+	if plan.Form = r.AnswerForm; plan.Form == nil && !schema && !r.Whole {
 		plan.Form = p.o.Form
 	}
 	p.form(v, plan)

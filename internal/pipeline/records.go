@@ -129,7 +129,7 @@ func (r *run) records() (records []council.BiasMetricRecord, members [][2]string
 	identify := r.identities()
 	records = make([]council.BiasMetricRecord, 0, shown(r.session.Stage2))
 	members = make([][2]string, 0, cap(records))
-	for _, v := range r.session.Stage2 {
+	for i, v := range r.session.Stage2 {
 		reviewer, reviewerMaker := identify(v.Model)
 		status := ballotStatus(v)
 		scores := scoresOf(v)
@@ -149,12 +149,30 @@ func (r *run) records() (records []council.BiasMetricRecord, members [][2]string
 				ModelVersions:           council.VersionPair{Reviewer: v.ModelVersion, Candidate: spent[shown.Member].ModelVersion},
 				ResponseReasoningTokens: spent[shown.Member].Usage.ReasoningTokens,
 			})
+			if r.plan.Mode == council.ModeJudge {
+				r.judged(&records[len(records)-1], i < len(r.readers()))
+				continue
+			}
 			if r.plan.CouncilName != "" {
 				records[len(records)-1].RosterIDs = &council.SeatPair{Reviewer: v.Model, Candidate: shown.Member}
 			}
 		}
 	}
 	return records, members
+}
+
+// judged completes a record of an answer that was given to judges. Readings of the same answers in two orders are two
+// sessions of one block, as in a probe. The argument first says that the record is from the first reading.
+func (r *run) judged(record *council.BiasMetricRecord, first bool) {
+	record.Source = council.SourceJudge
+	if !r.plan.Stage(council.KindReviews).Twice {
+		return
+	}
+	record.BlockID = &r.session.ID
+	record.SessionID = r.session.ID + "-2"
+	if first {
+		record.SessionID = r.session.ID + "-1"
+	}
 }
 
 // lengths returns how many characters each answer has, by member.
@@ -171,6 +189,16 @@ func (r *run) lengths() map[string]int {
 // after the move to a roster belong together. If a model has several seats, the identities of its further seats end in
 // "#2", "#3" and so on.
 func (r *run) identities() func(id string) (identity, maker string) {
+	if r.plan.Mode == council.ModeJudge {
+		members := map[string]council.Member{}
+		for _, m := range slices.Concat(r.plan.Members(), r.plan.Reviewers()) {
+			members[m.ID] = m
+		}
+		return func(id string) (string, string) {
+			m := members[id]
+			return cmp.Or(m.Model, council.Unnamed), cmp.Or(m.Maker, council.Maker(m.Model, r.plan.Rules.Providers))
+		}
+	}
 	if r.plan.CouncilName == "" { // without a roster, the ids are the identities
 		return func(id string) (string, string) { return id, council.Maker(id, r.plan.Rules.Providers) }
 	}

@@ -14,7 +14,7 @@ import (
 
 // Prompts returns the versions of the prompts that this version of councild can send.
 func Prompts() []string {
-	return []string{stage2.PromptVersion, stage3.PromptVersion, withSchema, runlog.Prompt}
+	return []string{stage2.PromptVersion, stage2.CriteriaPromptVersion, stage3.PromptVersion, withSchema, runlog.Prompt}
 }
 
 // withSchema is the version of the chairman's prompt if the caller gave a schema.

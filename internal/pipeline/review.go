@@ -55,11 +55,56 @@ func (r *run) rank(ctx context.Context, reviewers []council.Member, slates anony
 // judge each other. The reviewers stay the same, because the cost limits of the session were checked for these
 // reviewers.
 func (r *run) draw() anonymize.Slates {
-	r.twins = r.plan.TwinsAmong(r.authors)
-	return anonymize.Draw(anonymize.Options{
-		Seed: r.plan.Seed, Order: r.plan.Order, Authors: r.authors, Reviewers: ids(r.plan.Reviewers()), Twins: r.twins,
+	r.twins = r.plan.Twins
+	if r.plan.Mode != council.ModeJudge {
+		r.twins = r.plan.TwinsAmong(r.authors)
+	}
+	slates := anonymize.Draw(anonymize.Options{
+		Seed: r.plan.Seed, Order: r.plan.Order, Authors: r.authors, Reviewers: ids(r.readers()), Twins: r.twins,
 		ShowOwn: anonymize.ShowOwn(r.plan.Seed, r.plan.Rules.SelfReviewRate),
 	})
+	if r.plan.Stage(council.KindReviews).Twice {
+		slates.Reviewer = append(slates.Reviewer, reversed(slates.Reviewer)...)
+	}
+	return slates
+}
+
+// readers returns each reviewer once, even if it reads the answers twice.
+func (r *run) readers() []council.Member {
+	stage := r.plan.Stage(council.KindReviews)
+	if stage.Twice {
+		return stage.Seats[:len(stage.Seats)/2]
+	}
+	return stage.Seats
+}
+
+// ballots returns one vote of each reviewer whose ballot counts.
+func (r *run) ballots() []ranking.Vote {
+	stage := r.plan.Stage(council.KindReviews)
+	if !stage.Twice {
+		return slices.Collect(maps.Values(r.votes))
+	}
+	var votes []ranking.Vote
+	for i, reader := range r.readers() {
+		first, one := r.votes[reader.ID]
+		second, two := r.votes[stage.Seats[len(stage.Seats)/2+i].ID]
+		var vote ranking.Vote
+		switch {
+		case one && two:
+			vote, one = ranking.Combine(first, second)
+		case len(r.authors) > 2 && two: // One ballot on two answers may only show the reviewer's favourite place.
+			vote = second
+			one = true
+		default:
+			vote = first
+			one = one && len(r.authors) > 2
+		}
+		if one {
+			vote.Reviewer = reader.ID
+			votes = append(votes, vote)
+		}
+	}
+	return votes
 }
 
 // read has the reviewers read their slates. It turns the ballots that count into votes, and notes reviewers that failed
@@ -76,7 +121,10 @@ func (r *run) read(ctx context.Context, reviewers []council.Member, slates []cou
 		Question: r.plan.Question(), Answers: r.answers, Reviewers: reviewers, Slates: slates,
 		NewMarkers: r.markers(council.Stage2),
 	}
-	o := stage2.Options{Sampling: r.plan.Rules.ReviewSampling, Repair: r.plan.Rules.BallotRepair}
+	o := stage2.Options{
+		Sampling: r.plan.Rules.ReviewSampling, Repair: r.plan.Rules.BallotRepair,
+		Criteria: r.plan.Stage(council.KindReviews).Criteria,
+	}
 	stage := stage2.Prepare(in, o)
 	r.calls.Announce(ctx, stage.Calls)
 	// block is nil outside a probe. A probe has already run the sides, once for all its rounds.
@@ -138,7 +186,7 @@ func Vote(v council.Review, twins council.Twins) ranking.Vote {
 func (r *run) tally() {
 	meta := &r.session.Metadata
 	o := ranking.Options{
-		Candidates: r.authors, Votes: slices.Collect(maps.Values(r.votes)), Asked: r.asked(),
+		Candidates: r.authors, Votes: r.ballots(), Asked: r.asked(),
 		Policy: r.plan.Rules.PartialBallots,
 	}
 	result := ranking.Tally(o)
@@ -165,7 +213,7 @@ func (r *run) tally() {
 // own model.
 func (r *run) asked() map[string]int {
 	asked := map[string]int{}
-	for _, v := range r.session.Stage2 {
+	for _, v := range r.session.Stage2[:len(r.readers())] {
 		for _, s := range v.Slate {
 			if !r.twins.Own(v.Model, s.Member) {
 				asked[s.Member]++

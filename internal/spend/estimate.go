@@ -244,7 +244,8 @@ func (b *Book) Opening(plan council.Plan) Opening {
 	}
 	all := calls(plan)
 	o.Upper = b.upper(all)
-	o.First = b.upper(slices.DeleteFunc(all, func(c planned) bool { return c.stage != council.Stage1 }))
+	begins := plan.Begins().Kind.Stage()
+	o.First = b.upper(slices.DeleteFunc(all, func(c planned) bool { return c.stage != begins }))
 	return o
 }
 

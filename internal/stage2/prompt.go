@@ -33,9 +33,16 @@ const instructions = "First write a short critique of each answer, naming it by 
 	"the answers, end with {\"abstain\": \"<the reason>\"} instead. Where only a JSON object can be returned, the " +
 	"critiques stand in it under `\"critiques\"`."
 
+// CriteriaPromptVersion is the version of the review prompt with criteria. It shares all words of the review prompt.
+const CriteriaPromptVersion = PromptVersion + "c"
+
 // prompt returns the messages that show a reviewer its slate.
-func prompt(question string, slate council.Slate, answers map[string]string, markers anonymize.Markers) []council.Message {
-	return messages(question, slate, answers, markers, instructions)
+func prompt(in Input, slate council.Slate, criteria, seat string) []council.Message {
+	task := instructions
+	if criteria != "" {
+		task = "Judge the answers by these criteria and nothing else:\n\n" + criteria + "\n\n" + instructions
+	}
+	return messages(in.Question, slate, in.Answers, in.NewMarkers(seat), task)
 }
 
 // messages returns messages that show a reader the answers on a slate and end with its task.

@@ -24,6 +24,8 @@ type Options struct {
 	council.Sampling
 	// Repair allows one more call when a reply holds no ballot or a partial one.
 	Repair bool
+	// Criteria says what the reviewers look for. If it is "", they look for general quality.
+	Criteria string
 }
 
 // Stage is a stage 2 that is ready to begin. Prepare makes it, and Ask runs it.
@@ -61,7 +63,7 @@ func Prepare(in Input, o Options) *Stage {
 					s.defects[i] = council.Panicked(v)
 				}
 			}()
-			s.Calls[i].Messages = prompt(in.Question, slate, in.Answers, in.NewMarkers(reviewer.ID))
+			s.Calls[i].Messages = prompt(in, slate, o.Criteria, reviewer.ID)
 		}()
 	}
 	return s
@@ -119,7 +121,7 @@ func (s *Stage) review(ctx context.Context, c council.Completer, i int) (r counc
 	if s.o.Repair && (err != nil || ballot.Partial(len(labels))) {
 		// Draw new markers, because the next prompt holds the reviewer's reply, and the reviewer knows the markers of
 		// the first prompt.
-		again := prompt(in.Question, r.Slate, in.Answers, in.NewMarkers(call.Seat))
+		again := prompt(in, r.Slate, s.o.Criteria, call.Seat)
 		call.Messages = repairPrompt(again, completion.Text, ballot, labels)
 		if better, ok := repair(ctx, c, call, &r, len(ballot.Ranking)); ok {
 			ballot = better

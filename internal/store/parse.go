@@ -192,7 +192,10 @@ func checkFields(r *council.BiasMetricRecord) error {
 	case r.QuestionKey != nil && !isQuestionKey(*r.QuestionKey):
 		return fmt.Errorf("question_key is %.40q, not 16 hexadecimal digits", *r.QuestionKey)
 	}
-	if r.Mode != "" && !r.Mode.Known() {
+	if r.Source != "" && r.Source != council.SourceJudge {
+		return fmt.Errorf("source is %.40q", r.Source)
+	}
+	if r.Mode != "" && !r.Mode.Known() && r.Mode != council.ModeJudge {
 		return fmt.Errorf("mode is %.40q", r.Mode)
 	}
 	if r.OrderDesign != "" && !r.OrderDesign.Known() {

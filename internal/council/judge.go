@@ -1,0 +1,114 @@
+package council
+
+// JudgeRequest asks a council to judge answers that exist already. The zero value of a field stands for the configured
+// default, if there is one.
+type JudgeRequest struct {
+	Question string        `json:"question"`
+	Answers  []JudgeAnswer `json:"answers"` // 1 to MaxJudged
+	Council  string        `json:"council,omitempty"`
+	Orders   Orders        `json:"orders,omitempty"`   // OrdersBoth for two answers, and otherwise OrdersOne
+	Exclude  Exclude       `json:"exclude,omitempty"`  // ExcludeFamily by default
+	Criteria string        `json:"criteria,omitempty"` // what the judges look for, instead of general quality
+	// Rubric has 1 to MaxRubric statements, of which the judges say whether they hold. One answer needs it, and several
+	// answers must not have it.
+	Rubric         []string `json:"rubric,omitempty"`
+	Seed           *int64   `json:"seed,omitempty"`     // as in Request
+	Category       string   `json:"category,omitempty"` // as in Request
+	Language       string   `json:"language,omitempty"` // as in Request
+	TimeoutSeconds *float64 `json:"timeout_seconds,omitempty"`
+	MaxCostUSD     *float64 `json:"max_cost_usd,omitempty"`
+	MaxTotalTokens *int64   `json:"max_total_tokens,omitempty"`
+	DataClass      string   `json:"data_class,omitempty"` // as in Request
+
+	Token string `json:"-"` // as in Request
+	User  string `json:"-"` // as in Request
+}
+
+const (
+	MaxJudged = 26 // the most answers of a JudgeRequest
+	MaxRubric = 20 // the most statements of a rubric
+)
+
+// JudgeAnswer is an answer that is judged.
+type JudgeAnswer struct {
+	ID   string `json:"id"` // 1 to 64 characters, unique in the request
+	Text string `json:"text"`
+	// Author is the model that wrote the text, as in "openai/gpt-5". It is "" if that is not known.
+	Author string `json:"author,omitempty"`
+}
+
+// Orders says how often each judge reads the answers.
+type Orders string
+
+// The values of Orders.
+const (
+	OrdersOne  Orders = "one"  // once, in an order of the balanced design
+	OrdersBoth Orders = "both" // twice, the second time in reversed order
+)
+
+// Exclude says which answers a judge must not read.
+type Exclude string
+
+// The values of Exclude.
+const (
+	ExcludeFamily Exclude = "family" // answers of the judge's model, and of other models of its maker
+	ExcludeSelf   Exclude = "self"   // answers of the judge's model
+	ExcludeNone   Exclude = "none"
+)
+
+// Exclusion says why a judge does not read an answer.
+type Exclusion struct {
+	Judge  string `json:"judge"`
+	Answer string `json:"answer"`
+	Why    string `json:"why"` // SameModel or SameMaker
+}
+
+// The reasons of an Exclusion.
+const (
+	SameModel = "same model"
+	SameMaker = "same maker"
+)
+
+// Verdict compares two answers. It speaks of these judges, and not of truth.
+type Verdict struct {
+	Winner    *string        `json:"winner"` // the id of the answer with more votes, null if both have equally many
+	For       map[string]int `json:"for"`    // the number of votes by id
+	Ties      int            `json:"ties"`
+	Abstained int            `json:"abstained"` // judges that failed, abstained or did not keep to their vote
+	// SignTestP is the exact two-sided p value, 0 to 1, of the votes for one answer (Fisher 1935), if votes for either
+	// answer were equally likely.
+	SignTestP float64 `json:"sign_test_p"`
+}
+
+// JudgeBallot is the vote of one judge.
+type JudgeBallot struct {
+	Judge string `json:"judge"`
+	// Vote is the id of the answer that the judge prefers, if there are two answers. It is null for a tie and without a
+	// vote.
+	Vote *string `json:"vote"`
+	// Why says why there is no vote. It is null if there is one.
+	Why *NoVote `json:"why"`
+	// Consistency is Kendall's tau-b of the judge's two rankings, -1 to 1. It is null unless there are three or more
+	// answers and two rankings.
+	Consistency *float64       `json:"consistency"`
+	Orders      []JudgeReading `json:"orders"`
+}
+
+// NoVote says why a judge has no vote.
+type NoVote string
+
+// The reasons.
+const (
+	NoVoteTie     NoVote = "tie"     // the judge finds both answers equally good
+	NoVoteFlipped NoVote = "flipped" // in the other order, the judge prefers the other answer
+	NoVoteUnsure  NoVote = "unsure"  // in one of the two orders, the judge finds both answers equally good
+	NoVoteMissing NoVote = "missing" // a ballot is missing
+)
+
+// JudgeReading is what a judge said when it read the answers in one order. All answers are named by their ids.
+type JudgeReading struct {
+	Shown   []string           `json:"shown"`
+	Ranking [][]string         `json:"ranking"` // the best first; tied answers together
+	Scores  map[string]float64 `json:"scores"`
+	Status  Outcome            `json:"status"`
+}
