@@ -402,7 +402,7 @@ func (e *Engine) Open(ctx context.Context, plan council.Plan) *council.Error {
 // first stage of the session would run out of time.
 func (e *Engine) expect(plan council.Plan) *council.Error {
 	h := e.setup.Load()
-	asked := plan.Begins().Seats
+	asked := plan.FirstStage().Seats
 	if plan.First > 0 { // The other members may never be asked.
 		asked = asked[:plan.First]
 	}

@@ -25,7 +25,7 @@ func endOf(plan council.Plan, stage council.Stage) time.Duration {
 }
 
 // FirstStage returns how long the first stage of a plan may take.
-func FirstStage(plan council.Plan) time.Duration { return endOf(plan, plan.Begins().Kind.Stage()) }
+func FirstStage(plan council.Plan) time.Duration { return endOf(plan, plan.FirstStage().Kind.Stage()) }
 
 // until returns a context that ends at the deadline of the stage.
 func (r *run) until(ctx context.Context, stage council.Stage) (context.Context, context.CancelFunc) {

@@ -244,7 +244,7 @@ func (b *Book) Opening(plan council.Plan) Opening {
 	}
 	all := calls(plan)
 	o.Upper = b.upper(all)
-	begins := plan.Begins().Kind.Stage()
+	begins := plan.FirstStage().Kind.Stage()
 	o.First = b.upper(slices.DeleteFunc(all, func(c planned) bool { return c.stage != begins }))
 	return o
 }
