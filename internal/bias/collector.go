@@ -59,7 +59,10 @@ type Query struct {
 	Reviewer, Model string
 	// ModelVersion keeps only records whose reviewer or candidate was served as this version.
 	ModelVersion string
-	Category     string // keeps only sessions whose caller named this category
+	// Source keeps only records of this source. Without a source, it keeps the records of answers that members wrote, and
+	// leaves out the records of answers that were given to judges.
+	Source   string
+	Category string // keeps only sessions whose caller named this category
 	// Language keeps only sessions whose caller named this language, by its ISO 639-1 code.
 	Language string
 	// Split is "category" or "language" if the report describes the sessions of each value separately. Otherwise it
@@ -194,6 +197,9 @@ func NewCollector(o Options) *Collector {
 func (c *Collector) Add(record council.BiasMetricRecord) {
 	if record.Timestamp.After(c.o.Now.Add(clockTolerance)) {
 		c.skip(Skipped{Reason: reasonFuture, Count: 1})
+		return
+	}
+	if record.Source != c.o.Source {
 		return
 	}
 	known := factsOf(&record)

@@ -324,6 +324,9 @@ func (c *Collector) boards(sessions []standings, shown []string) []Board {
 func (c *Collector) entries(sessions []standings, shown []string) []LeaderboardEntry {
 	entries := []LeaderboardEntry{}
 	for member, name := range c.names {
+		if council.ModelOf(name) == council.Unnamed {
+			continue
+		}
 		e := LeaderboardEntry{Model: name}
 		// Each element of means belongs to one question. It holds the sum of the session means and the number of
 		// sessions.

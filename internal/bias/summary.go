@@ -89,6 +89,7 @@ func (o *Options) filter() string {
 		{"language", o.Language},
 		{"council version", o.ConfigVersion},
 		{"model version", o.ModelVersion},
+		{"source", o.Source},
 	} {
 		if f.value != "" {
 			all = append(all, f.name+" "+f.value)

@@ -35,6 +35,7 @@ type recordFile struct {
 	Language string `help:"Only sessions of this language: two lower-case letters of ISO 639-1." placeholder:"CODE"`
 
 	ConfigVersion string `help:"Only sessions of this council_config_version." placeholder:"VERSION"`
+	Source        string `help:"judge reports on answers that were given to judges, which are left out otherwise." enum:",judge" default:""`
 	ModelVersion  string `help:"Only records whose reviewer or candidate was served as this version." placeholder:"VERSION"`
 }
 
@@ -69,6 +70,7 @@ func (f recordFile) query() bias.Query {
 		Model:         f.Model,
 		ConfigVersion: f.ConfigVersion,
 		ModelVersion:  f.ModelVersion,
+		Source:        f.Source,
 		Category:      f.Category,
 		Language:      f.Language,
 	}

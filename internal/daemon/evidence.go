@@ -64,7 +64,7 @@ func (e *evidence) keep(ctx context.Context, record store.Evidence) error {
 // because comparisons by reviewers and labels by people are few. It returns nil if there is no evidence, or if the
 // query is about single members.
 func Evidence(ctx context.Context, paths []string, q bias.Query) (*render.CouncilEvidence, error) {
-	if q.Reviewer != "" || q.Model != "" || q.ModelVersion != "" {
+	if q.Reviewer != "" || q.Model != "" || q.ModelVersion != "" || q.Source != "" {
 		return nil, nil
 	}
 	g, err := gather(ctx, paths, q)

@@ -137,7 +137,7 @@ func Monitor(ctx context.Context, cfg config.Config, paths, evidence []string, q
 		return bias.Monitor{}, err
 	}
 	q.ConfigVersion = collector.NewestCouncil()
-	if q.Reviewer != "" || q.Model != "" || q.ModelVersion != "" { // evidence is about whole councils
+	if q.Reviewer != "" || q.Model != "" || q.ModelVersion != "" || q.Source != "" { // evidence is about whole councils
 		evidence = nil
 	}
 	g, err := gather(ctx, evidence, q)

@@ -190,14 +190,7 @@ func (r *run) lengths() map[string]int {
 // "#2", "#3" and so on.
 func (r *run) identities() func(id string) (identity, maker string) {
 	if r.plan.Mode == council.ModeJudge {
-		members := map[string]council.Member{}
-		for _, m := range slices.Concat(r.plan.Members(), r.plan.Reviewers()) {
-			members[m.ID] = m
-		}
-		return func(id string) (string, string) {
-			m := members[id]
-			return cmp.Or(m.Model, council.Unnamed), cmp.Or(m.Maker, council.Maker(m.Model, r.plan.Rules.Providers))
-		}
+		return r.judgedIdentities()
 	}
 	if r.plan.CouncilName == "" { // without a roster, the ids are the identities
 		return func(id string) (string, string) { return id, council.Maker(id, r.plan.Rules.Providers) }
@@ -214,6 +207,25 @@ func (r *run) identities() func(id string) (identity, maker string) {
 		if n := count[m.Model]; n > 1 {
 			identities[m.ID] = fmt.Sprintf("%s#%d", m.Model, n)
 		}
+		makers[m.ID] = cmp.Or(m.Maker, council.Maker(m.Model, r.plan.Rules.Providers))
+	}
+	return func(id string) (string, string) { return identities[id], makers[id] }
+}
+
+// judgedIdentities is identities for answers that were given to judges. Their identities are their authors. If an author
+// has several answers, the identities of its further answers end in "#2", "#3" and so on.
+func (r *run) judgedIdentities() func(id string) (identity, maker string) {
+	identities := map[string]string{}
+	makers := map[string]string{}
+	count := map[string]int{}
+	for _, m := range r.plan.Members() {
+		author := cmp.Or(m.Model, council.Unnamed)
+		count[author]++
+		identities[m.ID] = seatID(author, count[author])
+		makers[m.ID] = council.Maker(m.Model, r.plan.Rules.Providers)
+	}
+	for _, m := range r.plan.Reviewers() {
+		identities[m.ID] = m.Model
 		makers[m.ID] = cmp.Or(m.Maker, council.Maker(m.Model, r.plan.Rules.Providers))
 	}
 	return func(id string) (string, string) { return identities[id], makers[id] }

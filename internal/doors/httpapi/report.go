@@ -50,8 +50,8 @@ func (p *parameters) records() bias.Query {
 	return bias.Query{
 		Sessions: p.count("sessions"), Days: p.count("days"), Since: p.time("since"), Until: p.time("until"),
 		Reviewer: p.get("reviewer"), Model: p.get("model"), ConfigVersion: p.get("config_version"),
-		ModelVersion: p.get("model_version"),
-		Category:     p.choice("category", "use one of", council.Categories()), Language: p.language(),
+		ModelVersion: p.get("model_version"), Source: p.choice("source", "use", []string{council.SourceJudge}),
+		Category: p.choice("category", "use one of", council.Categories()), Language: p.language(),
 	}
 }
 
