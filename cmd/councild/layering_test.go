@@ -28,7 +28,7 @@ var floors = [][]string{
 		"internal/testkit/faultdisk", "internal/testkit/growth", "internal/testkit/biassim",
 	},
 	{
-		"internal/disagreement", "internal/calls", "internal/stage1", "internal/stage2", "internal/stage3",
+		"internal/disagreement", "internal/calls", "internal/stage1", "internal/stage2", "internal/stage3", "internal/decide",
 		"internal/render", "internal/sessions", "internal/consent",
 	},
 	{"internal/config", "internal/doors/httpapi", "internal/doors/mcpserver", "internal/pipeline"},
@@ -44,6 +44,7 @@ var forbidden = map[string][]string{
 	"internal/stage1": {"internal/llm", "internal/store", "internal/config", "internal/telemetry"},
 	"internal/stage2": {"internal/llm", "internal/store", "internal/config", "internal/telemetry"},
 	"internal/stage3": {"internal/llm", "internal/store", "internal/config", "internal/telemetry"},
+	"internal/decide": {"internal/llm", "internal/store", "internal/config", "internal/telemetry"},
 	"internal/pipeline": {
 		"internal/llm", "internal/store", "internal/config", "internal/telemetry", "internal/simllm",
 		"internal/sessions", "internal/disagreement",

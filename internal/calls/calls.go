@@ -127,7 +127,8 @@ func (c *Calls) Complete(ctx context.Context, call council.Call) (completion cou
 	}
 	switch {
 	case outcome.Failure != nil && outcome.Failure.Code == council.FailInterrupted: // The call was not made.
-	case place.Number == 1 && !call.Stage.IsSide(): // A side has no event that would hold its first call.
+	// Sides and votes have no event that would hold their first call.
+	case place.Number == 1 && !call.Stage.IsSide() && call.Stage != council.StageVotes:
 		mine.first = &outcome
 	default:
 		c.Observe(council.EventCall, outcome)

@@ -42,6 +42,9 @@ const (
 // made after the end of the session, and are not part of the session.
 const StageShadow Stage = "shadow"
 
+// StageVotes is the stage of calls in which seats vote on questions about a text.
+const StageVotes Stage = "votes"
+
 // ShadowSuffix is appended to the id of a session to name the account of its StageShadow calls.
 const ShadowSuffix = "-shadow"
 

@@ -101,13 +101,14 @@ const (
 	KindGiven      Kind = "given"      // uses answers that exist already, and makes no call
 	KindReviews    Kind = "reviews"    // each seat ranks the answers of the others
 	KindComparison Kind = "comparison" // each seat says which of two given texts is better
+	KindVotes      Kind = "votes"      // each seat votes on questions about a text
 	KindSynthesis  Kind = "synthesis"  // the first seat that succeeds writes the final answer
 )
 
 // Stage returns the name of the stage in events, failures and usage. It returns "" for a kind that makes no calls.
 func (k Kind) Stage() Stage {
 	return map[Kind]Stage{
-		KindAnswers: Stage1, KindReviews: Stage2, KindSynthesis: Stage3, KindComparison: StageShadow,
+		KindAnswers: Stage1, KindReviews: Stage2, KindSynthesis: Stage3, KindComparison: StageShadow, KindVotes: StageVotes,
 	}[k]
 }
 
@@ -126,6 +127,9 @@ type StagePlan struct {
 	Twice bool `json:"twice,omitempty"`
 	// Criteria says what reviewers look for, if that is not general quality.
 	Criteria string `json:"criteria,omitempty"`
+	// Questions has the questions of KindVotes. They are about the given answer, or about the conversation if no answer is
+	// given.
+	Questions []VoteQuestion `json:"questions"`
 	// TimeEnd is the share of the time budget, 0 to 1, that is over when the stage has to end. MoneyEnd is the share of
 	// the cost and token limits, 0 to 1, that may be spent by then. The next stages may use the time and money that a
 	// stage leaves.
@@ -182,8 +186,13 @@ func (p Plan) FirstStage() StagePlan {
 	return StagePlan{}
 }
 
-// Reviewers returns the seats that rank the answers.
-func (p Plan) Reviewers() []Member { return p.Seats(KindReviews) }
+// Reviewers returns the seats that judge: they rank the answers, or vote on questions about a text.
+func (p Plan) Reviewers() []Member {
+	if votes := p.Seats(KindVotes); votes != nil {
+		return votes
+	}
+	return p.Seats(KindReviews)
+}
 
 // Chairmen returns the seats that may write the final answer, in the order in which they are tried. It returns nil if
 // the answer is the answer of a member.

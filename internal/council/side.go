@@ -82,7 +82,7 @@ type Annotator interface {
 // IsSide reports whether a side makes the calls of the stage.
 func (s Stage) IsSide() bool {
 	switch s {
-	case Stage1, Stage2, Stage3, StageShadow:
+	case Stage1, Stage2, Stage3, StageShadow, StageVotes:
 		return false
 	default:
 		return true

@@ -121,7 +121,8 @@ func First(plan council.Plan, answers []council.Answer) council.FirstAsked {
 func (r *run) pick(ctx context.Context) *council.Error {
 	s := r.session
 	switch {
-	case s.AnswerFrom.Rule != council.RuleNone || r.plan.Mode == council.ModeJudge:
+	case s.AnswerFrom.Rule != council.RuleNone, r.plan.Mode == council.ModeJudge,
+		r.plan.Seats(council.KindVotes) != nil: // Judges and votes give no answer.
 		return nil
 	case r.decided():
 		s.AnswerFrom = council.AnswerFrom{Rule: council.RuleFirst, Model: r.authors[0], Tied: []string{}}

@@ -3,7 +3,6 @@ package pipeline
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -178,34 +177,20 @@ func (r *run) quorum(late bool) *council.Error {
 		return nil
 	}
 	e := &council.Error{
-		Code: council.CodeNoQuorum, RetryAfter: r.retryAfter(quorum - len(r.authors)),
+		Code:   council.CodeNoQuorum,
 		Detail: fmt.Sprintf("%d of %d members answered, the quorum is %d", len(r.authors), members, quorum),
 	}
+	var failures []*council.Failure
 	for _, a := range r.session.Stage1 {
 		if a.Error != nil {
 			e.Fields = append(e.Fields, seatError(a.Model, a.Error, r.p.o.Settings))
+			failures = append(failures, a.Error)
 		}
 	}
+	e.RetryAfter = retryAfter(failures, quorum-len(r.authors))
 	if late {
 		e.Code = council.CodeDeadline
 		e.Detail = "the time for the answers ran out: " + e.Detail
 	}
 	return e
-}
-
-// retryAfter returns how long a client should wait before enough of the failed members may answer again. The argument
-// lacking is the number of answers that are missing for a quorum. The wait is at most maxRetryAfter. It is 0 if the
-// providers gave a retry time for too few of the failed members.
-func (r *run) retryAfter(lacking int) time.Duration {
-	var seconds []float64
-	for _, a := range r.session.Stage1 {
-		if a.Error != nil && a.Error.RetryAfterS != nil {
-			seconds = append(seconds, *a.Error.RetryAfterS)
-		}
-	}
-	if len(seconds) < lacking {
-		return 0
-	}
-	slices.Sort(seconds)
-	return time.Duration(min(seconds[lacking-1], maxRetryAfter.Seconds()) * float64(time.Second))
 }

@@ -40,6 +40,9 @@ func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 	if r.Council != "" && r.Models != nil {
 		v.add("council", "council and models are both given", "give one of them")
 	}
+	if r.Questions != nil {
+		return p.votes(v, r, plan)
+	}
 	p.tools(v, r, &plan)
 	p.shape(v, r, &plan)
 	members := p.members(v, r.Models, plan.Mode)

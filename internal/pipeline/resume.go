@@ -7,6 +7,7 @@ import (
 
 	"github.com/councild/councild/internal/calls"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/decide"
 	"github.com/councild/councild/internal/runlog"
 	"github.com/councild/councild/internal/stage2"
 	"github.com/councild/councild/internal/stage3"
@@ -14,7 +15,10 @@ import (
 
 // Prompts returns the versions of the prompts that this version of councild can send.
 func Prompts() []string {
-	return []string{stage2.PromptVersion, stage2.CriteriaPromptVersion, stage3.PromptVersion, withSchema, runlog.Prompt}
+	return []string{
+		stage2.PromptVersion, stage2.CriteriaPromptVersion, stage3.PromptVersion, withSchema,
+		decide.PromptVersion, runlog.Prompt,
+	}
 }
 
 // withSchema is the version of the chairman's prompt if the caller gave a schema.

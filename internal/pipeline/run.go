@@ -15,6 +15,7 @@ import (
 
 	"github.com/councild/councild/internal/calls"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/decide"
 	"github.com/councild/councild/internal/ranking"
 	"github.com/councild/councild/internal/runlog"
 	"github.com/councild/councild/internal/spend"
@@ -36,10 +37,11 @@ type run struct {
 	authors []string          // members that answered, in configured order
 	answers map[string]string // the text of each answer, keyed by author
 	// twins are seats of one model. For a seat, the answers of its twins count as its own answers.
-	twins council.Twins
-	votes map[string]ranking.Vote // the ballots that count, keyed by reviewer
-	block *string                 // block_id of the records, nil outside a probe
-	kept  *runlog.Log             // the log of the run, from which another process can continue it, or nil
+	twins   council.Twins
+	votes   map[string]ranking.Vote // the ballots that count, keyed by reviewer
+	replies []decide.Reply          // the replies of a stage of KindVotes
+	block   *string                 // block_id of the records, nil outside a probe
+	kept    *runlog.Log             // the log of the run, from which another process can continue it, or nil
 	// state is what the run's log held when this process began or continued the run. It is empty if the run has no log.
 	state *runlog.State
 	// left is closed when a run with a log is cancelled. It is nil if the run has no log.
@@ -236,6 +238,8 @@ func (r *run) performOne(ctx context.Context, stage council.StagePlan) *council.
 		return r.review(ctx, stage)
 	case council.KindSynthesis:
 		return r.synthesise(ctx)
+	case council.KindVotes:
+		return r.vote(ctx, stage)
 	default:
 		return &council.Error{Code: council.CodeInternal, Detail: "a session has no stage of the kind " + string(stage.Kind)}
 	}
@@ -298,23 +302,27 @@ func (r *run) finish(failure *council.Error) {
 	s.Metadata.Usage = r.account.Usage()
 	t := &s.Metadata.Timing
 	t.TotalMS = milliseconds(time.Since(r.start))
-	t.OverheadMS = max(0, t.TotalMS-slowest(s))
+	t.OverheadMS = max(0, t.TotalMS-r.slowest())
 }
 
 // slowest returns the time that the session had to wait for models, in milliseconds. It adds up the time of the slowest
 // call of each stage.
-func slowest(s *council.Session) float64 {
-	var one, two, three float64
+func (r *run) slowest() float64 {
+	s := r.session
+	var one, two, three, votes float64
 	for _, a := range s.Stage1 {
 		one = max(one, a.LatencyMS)
 	}
 	for _, v := range s.Stage2 {
 		two = max(two, v.LatencyMS)
 	}
+	for _, v := range r.replies {
+		votes = max(votes, v.LatencyMS)
+	}
 	if s.Stage3 != nil {
 		three = s.Stage3.LatencyMS
 	}
-	return one + two + three
+	return one + two + three + votes
 }
 
 // observe reports an event to two observers: first to the Observer of the Options, then to the observer of the run. If
@@ -359,6 +367,22 @@ func (r *run) warn(code council.WarningCode, message string) {
 	r.session.Metadata.Warnings = append(r.session.Metadata.Warnings, council.Warning{Code: code, Message: message})
 }
 
+// eachSeat calls the function visit for each seat of the session, in the order of the stages.
+func (r *run) eachSeat(visit func(seat string, spent council.Spent)) {
+	for _, a := range r.session.Stage1 {
+		visit(a.Model, a.Spent)
+	}
+	for _, v := range r.session.Stage2 {
+		visit(v.Model, v.Spent)
+	}
+	for _, v := range r.replies {
+		visit(v.Seat, v.Spent)
+	}
+	if s := r.session.Stage3; s != nil {
+		visit(s.Model, s.Spent)
+	}
+}
+
 // warnOfOptionsLeftOut warns of options that are set, but that some models do not take.
 func (r *run) warnOfOptionsLeftOut() {
 	var seats map[string][]string // by option
@@ -372,15 +396,7 @@ func (r *run) warnOfOptionsLeftOut() {
 			}
 		}
 	}
-	for _, a := range r.session.Stage1 {
-		add(a.Model, a.Spent)
-	}
-	for _, v := range r.session.Stage2 {
-		add(v.Model, v.Spent)
-	}
-	if s := r.session.Stage3; s != nil {
-		add(s.Model, s.Spent)
-	}
+	r.eachSeat(add)
 	if len(seats) == 0 {
 		return
 	}
@@ -398,15 +414,7 @@ func (r *run) warnOfCutPrompts() {
 			cut = append(cut, seat)
 		}
 	}
-	for _, a := range r.session.Stage1 {
-		add(a.Model, a.Spent)
-	}
-	for _, v := range r.session.Stage2 {
-		add(v.Model, v.Spent)
-	}
-	if s := r.session.Stage3; s != nil {
-		add(s.Model, s.Spent)
-	}
+	r.eachSeat(add)
 	if len(cut) > 0 {
 		r.warn(council.WarnPromptCut,
 			"the servers of these models read only a part of their prompts, and ballots on such prompts do not count: "+

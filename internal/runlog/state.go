@@ -471,13 +471,14 @@ func (s *State) Text() (shown bool, ended int) {
 	return s.run.text || writing && s.Plan.Deltas, s.run.writer
 }
 
-// Stages returns the stages that are not done. It works before Read.
+// Stages returns the stages that are not done. The stage of votes is always among them, because no entry says that it is
+// done. Stages works before Read.
 func (s *State) Stages() []council.Stage {
 	done := map[council.EventType]bool{}
 	for _, entry := range s.Entries {
 		done[entry.Type] = true
 	}
-	var left []council.Stage
+	left := []council.Stage{council.StageVotes}
 	for _, stage := range []struct {
 		stage council.Stage
 		event council.EventType

@@ -19,6 +19,9 @@
 //   - otherwise a choice, if it contains "CHOICE:" and there are two answers;
 //   - otherwise a synthesis.
 //
+// The last user message is a decision if it holds a text between "=== BEGIN TEXT token ===" and "=== END TEXT token ===",
+// and "vote" in double quotes after it.
+//
 // If the last user message is not such a task but contains "ranking" in double quotes, and the user's message before
 // it was a review, the request asks for the ballot of that review again. Every other conversation is a question.
 //

@@ -52,7 +52,7 @@ func (m *model) text(q *request, fault FaultKind) string {
 			return text
 		}
 	}
-	if text, ok := m.structured(q); ok && q.task.Kind != Review && q.task.Kind != Judgement {
+	if text, ok := m.structured(q); ok && !slices.Contains([]TaskKind{Review, Judgement, Decision}, q.task.Kind) {
 		return text
 	}
 	switch q.task.Kind {
@@ -64,6 +64,8 @@ func (m *model) text(q *request, fault FaultKind) string {
 		return m.choice(q)
 	case Judgement:
 		return judgement(q.task)
+	case Decision:
+		return m.decision(q.task)
 	default:
 		return m.answer(q)
 	}

@@ -9,11 +9,12 @@ import (
 )
 
 // These texts show which task a request is. Only the instructions of a review contain ballotWord, only those of a
-// choice contain choiceWord, and only those of a judgement contain ratingWord.
+// choice contain choiceWord, only those of a judgement contain ratingWord, and only those of a decision contain voteWord.
 const (
 	ballotWord = `"ranking"`
 	choiceWord = "CHOICE:"
 	ratingWord = `"rating"`
+	voteWord   = `"vote"`
 )
 
 // TaskKind says what a request asks for.
@@ -27,6 +28,7 @@ const (
 	Choice    TaskKind = "choice"    // say which of two answers is better
 	Embedding TaskKind = "embedding" // turn texts into vectors
 	Judgement TaskKind = "judgement" // rate on each axis how much answers differ
+	Decision  TaskKind = "decision"  // vote on questions about a text
 )
 
 // Task is the parsed task of a request.
@@ -38,6 +40,8 @@ type Task struct {
 	Again    bool     // a review that is asked for again; the reply is only the ballot
 	Axes     []string // the axes of a judgement
 	Token    string   // the token of a judgement's markers
+	Text     string   // the text of a decision
+	Votes    []Vote   // the questions of a decision
 
 	instructions string // the text after the last marker
 }
@@ -46,6 +50,13 @@ type Task struct {
 type Answer struct {
 	Label string
 	Text  string
+}
+
+// Vote is one question of a decision.
+type Vote struct {
+	Question string
+	Labels   []string // the votes that can be cast, in the order shown
+	Options  []string // what each label stands for
 }
 
 // turn is one message of a conversation. Its content is plain text.
@@ -78,11 +89,22 @@ func readTask(model string, conversation []turn) Task {
 // readBrief reads a task about answers from a text in the form that the package comment describes. A marker with
 // another token than the marker of the question is ordinary text.
 func readBrief(text string) (Task, bool) {
-	token, ok := findToken(text)
+	token, ok := findToken(text, "QUESTION")
+	if !ok {
+		token, ok = findToken(text, "TEXT")
+	}
 	if !ok {
 		return Task{}, false
 	}
 	var task Task
+	if _, shown, rest, ok := cutBlock(text, "TEXT "+token); ok {
+		_, task.Question, _, _ = cutBlock(text, "QUESTION "+token)
+		task.Text = shown
+		task.instructions = strings.TrimSpace(rest)
+		task.Votes = readVotes(rest)
+		task.Kind = Decision
+		return task, strings.Contains(rest, voteWord)
+	}
 	_, task.Question, text, ok = cutBlock(text, "QUESTION "+token)
 	if !ok {
 		return Task{}, false
@@ -121,9 +143,9 @@ func readBrief(text string) (Task, bool) {
 	return task, true
 }
 
-// findToken returns the token of the first marker that begins a question.
-func findToken(text string) (string, bool) {
-	const begin = "=== BEGIN QUESTION "
+// findToken returns the token of the first marker that begins a block of a kind.
+func findToken(text, kind string) (string, bool) {
+	begin := "=== BEGIN " + kind + " "
 	for line := range strings.Lines(text) {
 		rest, begins := strings.CutPrefix(line, begin)
 		token, ends := strings.CutSuffix(rest, " ===\n")
@@ -157,6 +179,9 @@ func (t Task) key(conversation []turn) string {
 		parts = append(parts, t.Question)
 		for _, a := range t.Answers {
 			parts = append(parts, a.Text)
+		}
+		if t.Kind == Decision {
+			parts = append(parts, t.Text, t.instructions)
 		}
 	}
 	sum := digest(parts...)

@@ -56,8 +56,8 @@ type Opening struct {
 	// MaxTokens is a limit for input and output tokens together, or nil. Options.Hard applies to it as to a cost
 	// limit.
 	MaxTokens *int64
-	// First is the most that the first attempts of all calls of stage 1 can cost together. It is nil if that is not
-	// known.
+	// First is the most that the first attempts of all calls of stage 1, or of a stage of votes, can cost together. It is
+	// nil if that is not known.
 	First *USD
 }
 
@@ -393,7 +393,7 @@ func (b *Book) tooLittle(s *Account) *council.Error {
 	least := s.First.scaled(100, percent).Plus(1)
 	return &council.Error{
 		Code:   council.CodeInvalid,
-		Detail: "the session's limit of cost is too low for the answers of its members",
+		Detail: "the session's limit of cost is too low for its first calls",
 		Fields: []council.FieldError{{
 			Field: "max_cost_usd",
 			Message: fmt.Sprintf("the limit is %v US dollars, and the first calls can cost %v, but may use "+

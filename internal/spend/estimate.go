@@ -111,6 +111,11 @@ func (l *callList) addStage(s council.StagePlan) {
 		for _, m := range s.Seats {
 			l.add(council.StageShadow, m, prompt+textSize(s.Given), rules.ReviewSampling)
 		}
+	case council.KindVotes:
+		questions, _ := json.Marshal(s.Questions) // texts can always be encoded
+		for _, m := range s.Seats {
+			l.add(council.StageVotes, m, prompt+schemaCopies*int64(len(questions)), rules.ReviewSampling)
+		}
 	case council.KindSynthesis:
 		if len(s.Seats) > 0 {
 			l.addFinal(council.Stage3, s.Seats[0], prompt+l.reviews)
