@@ -375,6 +375,7 @@ func TestTokensOfTheRoster(t *testing.T) {
 		{"reader", "POST", "/v1/council/estimate", ask, 403, "add ask"},
 		{"reader", "POST", "/v1/chat/completions", `{"model":"council","messages":[]}`, 403, "add ask"},
 		{"reader", "POST", "/v1/responses", `{"model":"council","input":"x"}`, 403, "add ask"},
+		{"reader", "POST", "/v1/decisions", fmt.Sprintf(decided, "council"), 403, "add ask"},
 		{"reader", "POST", "/v1/disagreement", compared, 403, "add ask"},
 		{"ci", "POST", "/v1/disagreement", compared, 200, `"baseline_disagreement"`}, // it costs nothing, and counts against no limit
 		{"nobody", "GET", "/v1/councils", "", 401, "or one that the roster has"},
@@ -423,6 +424,8 @@ func TestHiddenCouncils(t *testing.T) {
 				{"POST", "/v1/chat/completions", `{"model":"council/NAME,one","messages":[{"role":"user","content":"x"}]}`},
 				{"POST", "/v1/chat/completions", `{"model":"council/NAME","stream":true,"messages":[]}`},
 				{"POST", "/v1/responses", `{"model":"council/NAME","input":"x"}`},
+				{"POST", "/v1/decisions", fmt.Sprintf(decided, "council/NAME")},
+				{"POST", "/v1/decisions", `{"model":"council/NAME"}`},
 				{"GET", "/v1/models/council/NAME", ""},
 				{"GET", "/v1/models", ""},
 				{"GET", "/v1/councils", ""},

@@ -157,9 +157,17 @@ var schemas = map[string]reflect.Type{
 	"ChatError":   reflect.TypeFor[httpapi.ChatError](), "OpenAIError": reflect.TypeFor[council.OpenAIError](),
 	"Response": reflect.TypeFor[openai.Response](), "ResponseMessage": reflect.TypeFor[openai.ResponseMessage](),
 	"ResponsePart": reflect.TypeFor[openai.ResponsePart](), "ResponseUsage": reflect.TypeFor[openai.ResponseUsage](),
-	"ResponseError":        reflect.TypeFor[openai.ResponseError](),
-	"ResponseIncompletion": reflect.TypeFor[openai.ResponseIncompletion](),
-	"ResponseText":         reflect.TypeFor[openai.ResponseText](), "TextFormat": reflect.TypeFor[openai.TextFormat](),
+	"VoteCount": reflect.TypeFor[council.VoteCount](), "Decision": reflect.TypeFor[openai.Decision](),
+	"DecisionAnswer":        reflect.TypeFor[openai.DecisionAnswer](),
+	"DecisionProbability":   reflect.TypeFor[openai.DecisionProbability](),
+	"DecisionVotes":         reflect.TypeFor[openai.DecisionVotes](),
+	"DecisionUsage":         reflect.TypeFor[openai.DecisionUsage](),
+	"DecisionInputDetails":  reflect.TypeFor[openai.DecisionInputDetails](),
+	"DecisionOutputDetails": reflect.TypeFor[openai.DecisionOutputDetails](),
+	"DecisionCouncil":       reflect.TypeFor[openai.DecisionCouncil](),
+	"ResponseError":         reflect.TypeFor[openai.ResponseError](),
+	"ResponseIncompletion":  reflect.TypeFor[openai.ResponseIncompletion](),
+	"ResponseText":          reflect.TypeFor[openai.ResponseText](), "TextFormat": reflect.TypeFor[openai.TextFormat](),
 	"ChatMetadata": reflect.TypeFor[openai.ChatMetadata](),
 	"CouncilList":  reflect.TypeFor[httpapi.CouncilList](), "CouncilCard": reflect.TypeFor[httpapi.CouncilCard](),
 	"Lately": reflect.TypeFor[httpapi.Lately](),
@@ -499,6 +507,13 @@ func TestContractHasTheStatuses(t *testing.T) {
 	respond := func(body string, headers ...string) call {
 		return call{method: "POST", path: "/v1/responses", body: body, headers: headers}
 	}
+	decision := func(model, text string) string {
+		return fmt.Sprintf(`{"model":%q,"input":%q,"questions":[{"type":"predicate","instructions":"It is true."},`+
+			`{"type":"choice","choices":[{"value":"a"},{"value":true}]},{"type":"score","levels":[{"label":"a"},{"label":"b"}]}]}`, model, text)
+	}
+	decide := func(body string, headers ...string) call {
+		return call{method: "POST", path: "/v1/decisions", body: body, headers: headers}
+	}
 	tooMany := func(method, path, body string) (*http.Response, []byte) { // of one caller's reports
 		begun, release := make(chan struct{}), make(chan struct{})
 		s.Daemon.Reports = func(bias.Query) (bias.Report, error) {
@@ -704,6 +719,27 @@ func TestContractHasTheStatuses(t *testing.T) {
 			method: "POST", path: "/v1/responses", body: response("council", "x"), headers: auth,
 			prepare: func() { s.Daemon.Drains.Store(true) },
 		},
+		decide(decision("council", "x"), append([]string{"Idempotency-Key", "4"}, auth...)...),
+		decide(decision("council", "y"), append([]string{"Idempotency-Key", "4"}, auth...)...),
+		decide(`{`, auth...),
+		decide(decision("council", "x")),
+		decide(decision("council/y", "x"), auth...),
+		decide(decision("gpt", "x"), auth...),
+		{method: "PUT", path: "/v1/decisions", headers: auth},
+		{
+			method: "POST", path: "/v1/decisions",
+			send: func() (*http.Response, []byte) { return s.Stalled(t, "POST", "/v1/decisions", auth...) },
+		},
+		decide(strings.Repeat(" ", 2<<20), auth...),
+		decide(`x`, append([]string{"Content-Type", "text/csv"}, auth...)...),
+		decide(decision("council", ""), auth...),
+		decide(decision("council", "panic"), auth...),
+		decide(decision("council/down,down", "x"), auth...),
+		decide(decision("council/hang,hang", "x"), auth...),
+		{
+			method: "POST", path: "/v1/decisions", body: decision("council", "x"), headers: auth,
+			prepare: func() { s.Daemon.Drains.Store(true) },
+		},
 		chat(completion("council", "x"), auth...),
 		chat(
 			`{"model":"council","stream":true,"messages":[{"role":"user","content":"x"}]}`,
@@ -738,6 +774,10 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{
 			method: "POST", path: "/v1/responses",
 			send: func() (*http.Response, []byte) { return overLimit("/v1/responses", response("council", "")) },
+		},
+		{
+			method: "POST", path: "/v1/decisions",
+			send: func() (*http.Response, []byte) { return overLimit("/v1/decisions", decision("council", "z")) },
 		},
 		{method: "POST", path: "/mcp", body: `{"jsonrpc":"2.0","id":1,"method":"ping"}`, headers: auth},
 		{method: "POST", path: "/mcp", body: `{"jsonrpc":"2.0","method":"notifications/initialized"}`, headers: auth},

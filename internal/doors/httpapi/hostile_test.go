@@ -65,6 +65,20 @@ func hostile(n int) map[string]map[string]string {
 			"long instructions": fill(`{"model":"nobody","instructions":"`, `\u0000`, `"}`),
 			"long input":        fill(`{"model":"nobody","input":"`, `\n`, `"}`),
 		},
+		"/v1/decisions": {
+			"empty messages":  fill(`{"model":"council","input":[{}`, `,{}`, `]}`),
+			"results":         fill(`{"model":"council","input":[{"type":"function_call_output"}`, `,{"type":"function_call_output"}`, `]}`),
+			"pictures":        fill(`{"model":"council","input":[{"role":"user","content":[{"type":"i"}`, `,{"type":"i"}`, `]}]}`),
+			"empty questions": fill(`{"model":"council","input":"x","questions":[{}`, `,{}`, `]}`),
+			"many choices": fill(
+				`{"model":"council","input":"x","questions":[{"type":"choice","choices":[{"value":"a"}`, `,{"value":"a"}`, `]}]}`,
+			),
+			"many levels": fill(
+				`{"model":"council","input":"x","questions":[{"type":"score","levels":[{"label":"a"}`, `,{"label":"a"}`, `]}]}`,
+			),
+			"a long value":      fill(`{"model":"nobody","input":"x","questions":[{"type":"choice","choices":[{"value":"`, `\u0000`, `"}]}]}`),
+			"long instructions": fill(`{"model":"nobody","input":"x","questions":[{"type":"predicate","instructions":"`, `\n`, `"}]}`),
+		},
 	}
 }
 

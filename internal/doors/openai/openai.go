@@ -1,6 +1,6 @@
-// Package openai implements OpenAI's interface: chat completions, Responses and the list of models. It turns the
-// requests of OpenAI's clients into sessions, and sends sessions in the form that these clients read. Package httpapi
-// handles tokens and limits, decodes bodies and starts sessions.
+// Package openai implements OpenAI's interface: chat completions, Responses, decisions and the list of models. It turns
+// the requests of OpenAI's clients into sessions, and sends sessions in the form that these clients read. Package
+// httpapi handles tokens and limits, decodes bodies and starts sessions.
 //
 // # Decisions
 //
@@ -39,6 +39,7 @@ func Routes(api *httpapi.API) []httpapi.Route {
 		{Method: http.MethodGet, Pattern: "/v1/models/*", Handle: d.model}, // an id may hold slashes
 		{Method: http.MethodPost, Pattern: "/v1/chat/completions", Asks: true, Handle: d.chat},
 		{Method: http.MethodPost, Pattern: "/v1/responses", Asks: true, Handle: d.respond},
+		{Method: http.MethodPost, Pattern: "/v1/decisions", Asks: true, Handle: d.decide},
 	}
 }
 
