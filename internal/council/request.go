@@ -115,8 +115,8 @@ type Request struct {
 	Tools string `json:"-"`
 	// Side says that a chat program asks for its own use, such as for a title. One member is enough to answer.
 	Side bool `json:"-"`
-	// Questions asks seats to vote on these questions about the conversation, in place of an answer to it. Nobody answers
-	// or reviews. If it is nil, the request is an ordinary question.
+	// Questions are questions about the conversation. If Questions is not nil, seats vote on them, and no seat answers the
+	// conversation itself.
 	Questions []VoteQuestion `json:"-"`
 	// Warnings are added to the warnings of the session.
 	Warnings []Warning `json:"-"`

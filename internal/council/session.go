@@ -38,7 +38,7 @@ type Session struct {
 	Stage1      []Answer      `json:"stage1"` // in the order of the members
 	Stage2      []Review      `json:"stage2"` // in the order of the reviewers
 	Stage3      *Synthesis    `json:"stage3"`
-	// Votes has the votes of a stage of KindVotes, for each of its questions.
+	// Votes has an element for each question of a stage of KindVotes.
 	Votes    []VoteCount `json:"votes,omitempty"`
 	Metadata Metadata    `json:"metadata"`
 }

@@ -34,7 +34,7 @@ type Result struct {
 	// Best is the option with the highest probability. Of equal options it is the first.
 	Best int
 	// Confidence says how much the votes concentrate on one option. It is 0 if all options have the same probability, and
-	// would be 1 if one option had all of it.
+	// near 1 if many seats agree.
 	Confidence float64
 	// Score is the mean of the indices of the options, weighted with their probabilities.
 	Score float64

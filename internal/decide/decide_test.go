@@ -233,8 +233,10 @@ func TestVotesAreCounted(t *testing.T) {
 		landed++
 	})
 	want := []council.VoteCount{
-		{Votes: []int{1, 2}, Failed: 3}, {Votes: []int{2, 0, 1}, Failed: 3},
-		{Votes: []int{1, 0, 1}, Abstained: 1, Failed: 3}, {Votes: []int{0, 1, 2}, Failed: 3},
+		{Votes: []int{1, 2}, Failed: 3},
+		{Votes: []int{2, 0, 1}, Failed: 3},
+		{Votes: []int{1, 0, 1}, Abstained: 1, Failed: 3},
+		{Votes: []int{0, 1, 2}, Failed: 3},
 	}
 	if got := Count(in.Questions, replies); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got %+v, want %+v", got, want)

@@ -3,6 +3,7 @@ package decide
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -78,12 +79,12 @@ func (in Input) prompt(orders [][]int, labels [][]string, markers anonymize.Mark
 	return []council.Message{{Role: council.RoleSystem, Content: system}, {Role: council.RoleUser, Content: b.String()}}
 }
 
-// maxLabel is the most bytes of an option's text that can be its label.
+// maxLabel is the most bytes of a label.
 const maxLabel = 64
 
-// labelsOf returns the texts with which a seat votes for the options of a question, in the order shown. They are the
-// texts of the options. If one of these texts is long, holds a character that is special in JSON or Markdown, or is
-// hardly different from another, the labels are letters.
+// labelsOf returns the words with which a seat votes for the options of a question, in the order shown. They are the
+// texts of the options. But all of them are letters if a text is too long, has a character that is special in JSON or
+// Markdown, or differs from another text only in case, quotes or a full stop.
 func labelsOf(question council.VoteQuestion, order []int) []string {
 	labels := make([]string, len(order))
 	taken := map[string]bool{plain(CannotTell): true}
@@ -118,9 +119,10 @@ func format(labels [][]string) *council.Format {
 		return `{"type":"object","properties":{` + properties + `},"required":[` + required +
 			`],"additionalProperties":false}`
 	}
-	var properties, required []string
+	properties := make([]string, 0, len(labels))
+	required := make([]string, 0, len(labels))
 	for q, some := range labels {
-		votes, _ := json.Marshal(append(some[:len(some):len(some)], CannotTell)) // texts can always be encoded
+		votes, _ := json.Marshal(append(slices.Clip(some), CannotTell)) // texts can always be encoded
 		name := `"` + key(q) + `"`
 		properties = append(properties, name+":"+object(
 			`"why":{"type":"string"},"vote":{"type":"string","enum":`+string(votes)+`}`, `"why","vote"`,

@@ -9,8 +9,8 @@ import (
 // agrees is the probability with which a model votes as most models do.
 const agrees = 0.8
 
-// readVotes returns the questions of a decision. A question begins with a line such as "q1. ", and each vote that can be
-// cast has a line such as `- "label": description`. The votes end with "cannot tell", which no model casts.
+// readVotes returns the questions of a decision. A question begins with a line such as "q1. ", and each vote that can
+// be cast has a line such as `- "label": description`. The votes end with "cannot tell", which no model casts.
 func readVotes(text string) (votes []Vote) {
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)

@@ -9,7 +9,8 @@ import (
 )
 
 // These texts show which task a request is. Only the instructions of a review contain ballotWord, only those of a
-// choice contain choiceWord, only those of a judgement contain ratingWord, and only those of a decision contain voteWord.
+// choice contain choiceWord, only those of a judgement contain ratingWord, and only those of a decision contain
+// voteWord.
 const (
 	ballotWord = `"ranking"`
 	choiceWord = "CHOICE:"

@@ -192,7 +192,7 @@ func (q DecisionQuestion) question(p *httpapi.Problems, place string) council.Vo
 	kind := council.VoteKind(q.Type)
 	if empty := strings.TrimSpace(instructions) == ""; empty && (q.Instructions != nil || kind == council.VotePredicate) &&
 		!p.About(place+".instructions") {
-		p.Add(place+".instructions", "the text is empty", "say what is to be decided")
+		p.Add(place+".instructions", "the text is empty", "say what the seats decide")
 	}
 	question := council.VoteQuestion{Kind: kind, Instructions: instructions}
 	switch kind {
@@ -249,7 +249,7 @@ func (c DecisionChoice) isBoolean() bool {
 	return string(c.Value) == "true" || string(c.Value) == "false"
 }
 
-// text adds a problem for a text that is empty or that stands in the map before.
+// text adds a problem for a text that is empty or that the map before already has. It adds the text to the map.
 func text(p *httpapi.Problems, place, text string, before map[string]bool) {
 	switch {
 	case strings.TrimSpace(text) == "" && !p.About(place):

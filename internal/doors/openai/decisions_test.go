@@ -316,7 +316,9 @@ func TestDecisionWhoseClientLeaves(t *testing.T) {
 		t.Errorf("a session more than may run at once: %d %s", resp.StatusCode, data)
 	}
 	cancel()
-	<-left
+	if err := <-left; err == nil {
+		t.Error("the client that left got an answer")
+	}
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 		resp, _ := s.Call(t, "POST", "/v1/decisions", asking("council/a", `"x"`, threeQuestions))
 		if resp.StatusCode == 200 {
