@@ -188,6 +188,7 @@ const (
 	EventDelta         EventType = "stage3.delta"    // Delta, if Plan.Deltas is set
 	EventRestart       EventType = "stage3.restart"  // Restart
 	EventStage3        EventType = "stage3.done"     // Synthesis
+	EventMap           EventType = "stage3.map"      // Map, if Plan.Map is set
 	EventDone          EventType = "session.done"    // *Session
 	EventFailed        EventType = "session.failed"  // *Error
 )
@@ -221,6 +222,7 @@ func (e Entry) Decode() (event Event, err error) {
 		EventDelta:         decode[Delta],
 		EventRestart:       decode[Restart],
 		EventStage3:        decode[Synthesis],
+		EventMap:           decode[Map],
 		EventBegun:         decode[Begun],
 		EventCall:          decode[Landed],
 		EventDone:          decode[*Session],

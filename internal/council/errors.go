@@ -107,6 +107,7 @@ const (
 	FailInvalidOutput   FailureCode = "invalid_output"   // the reply does not fit the schema that the caller asked for
 	FailPromptCut       FailureCode = "prompt_cut"       // the provider cut the prompt, and the reviewer missed answers
 	FailThinking        FailureCode = "thinking"         // the text so far was thinking (a reason for restarts only)
+	FailMap             FailureCode = "map"              // the end of the text was the map (a reason for restarts only)
 	FailAbstained       FailureCode = "abstained"        // the reviewer declined to rank
 	FailUnknownProvider FailureCode = "unknown_provider" // not called: the model names no configured provider
 	FailInterrupted     FailureCode = "interrupted"      // the daemon of the call is gone, or may not make the call

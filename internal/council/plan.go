@@ -41,10 +41,13 @@ type Plan struct {
 	Lineup
 	// AnswerDeltas says that the observer also gets the pieces of the members' answers. Only clients that read the
 	// session's own events see these pieces.
-	AnswerDeltas bool     `json:"answer_deltas"`
-	Output       *Format  `json:"output"` // the form of the final answer, nil for free text
-	Rules        Rules    `json:"rules"`
-	Versions     Versions `json:"versions"`
+	AnswerDeltas bool `json:"answer_deltas"`
+	// Map says that the chairman also writes the Map of the session. MarkerKey is then set, because the prompt's marker
+	// stands between the answer and the map.
+	Map      bool     `json:"map,omitempty"`
+	Output   *Format  `json:"output"` // the form of the final answer, nil for free text
+	Rules    Rules    `json:"rules"`
+	Versions Versions `json:"versions"`
 	// Token names the caller's token in reports of costs and in cost limits. It is "" if the daemon requires no token.
 	// The HTTP handler sets it.
 	Token string `json:"token"`

@@ -106,6 +106,8 @@ type Request struct {
 	// Whole says that all members are asked at once, whatever the configuration says. Without a Mode, the mode is
 	// ModeCouncil.
 	Whole bool `json:"-"`
+	// Map asks for Plan.Map, where the session can have one and the configuration allows it.
+	Map bool `json:"-"`
 	// Token names the caller's token. It is "" if the daemon requires no token.
 	Token string `json:"-"`
 	// User names the person for whom the caller asks. It is "" if the caller names none.

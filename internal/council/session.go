@@ -143,6 +143,9 @@ type Synthesis struct {
 	Fallback     *Fallback `json:"fallback"`  // null if the chairman wrote the response
 	Reasoning    *string   `json:"reasoning"` // as in Completion, null if there is none
 	FinishReason *string   `json:"finish_reason"`
+	// Tail is what the chairman wrote behind the response, from which Metadata.Map was read. It is "" if there is nothing
+	// behind the response.
+	Tail string `json:"tail,omitempty"`
 	// Parsed is the response as a JSON value if the caller gave a schema, and otherwise null.
 	Parsed *json.RawMessage `json:"parsed"`
 	Spent
@@ -172,7 +175,8 @@ type Delta struct {
 
 // Restart voids all Deltas so far. As a rule, the model that wrote them failed, and another model begins the text
 // again. With FailInterrupted, the daemon of the session was gone. Usually the same model then writes the text again.
-// With FailThinking, the text was thinking, and the answer of the same model follows.
+// With FailThinking, the text was thinking, and the answer of the same model follows. With FailMap, the text ended with
+// the map, and the same text follows without it.
 type Restart struct {
 	Model  string      `json:"model"`  // the model whose text is void
 	Reason FailureCode `json:"reason"` // why the text is void
@@ -187,6 +191,8 @@ type Metadata struct {
 	// slate.
 	ReviewerPositionMapping map[string]map[string]int `json:"reviewer_position_mapping"`
 	Tally
+	// Map says where the answers agree and where they do not. It is null if no map was asked for.
+	Map *Map `json:"map"`
 	// Stages has the stages that ran, in their order.
 	Stages []Stage `json:"stages"`
 	// First says what the members that began decided. It is null if all members were asked at once.

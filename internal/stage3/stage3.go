@@ -29,6 +29,8 @@ type Input struct {
 	// If there are no standings, the answer of First takes its place.
 	Chairmen []council.Member
 	First    string // member id
+	// Map asks the chairman for a map behind its answer.
+	Map bool
 }
 
 // Options say how to call the chairman.
@@ -49,6 +51,9 @@ const deltaPause = 100 * time.Millisecond
 // raises it.
 const PromptVersion = "synthesis-1"
 
+// MapPromptVersion is the version of the prompt that also asks for a map. Every change of either prompt raises it.
+const MapPromptVersion = "synthesis-2"
+
 const system = "You are the chairman of a council of language models. You are shown a question, the answers of " +
 	"several authors whose names are hidden, and what reviewers made of them.\n\n" +
 	"Write the best possible final answer to the question. Take what is right from the answers, settle " +
@@ -63,39 +68,59 @@ const instructions = "Now write the final answer for the person who asked. They 
 	"reviews: name no answer or reviewer by number or letter, mention neither the council nor the ranking, and " +
 	"start with the answer itself."
 
+// mapInstructions follow the instructions if a map is asked for. Their argument is the line of the separator.
+const mapInstructions = "\n\nAfter the answer, write this line:\n%s\n" +
+	"After the line, write one JSON object that says where the answers agree and where they do not:\n" +
+	`{"agreed": [CLAIM], "disputed": [{"about": "...", "sides": [CLAIM, CLAIM]}], "only_one_said": [CLAIM], ` +
+	`"open": ["..."]}` + "\n" +
+	`CLAIM is {"claim": "...", "quotes": [{"answer": "Answer 2", "quote": "..."}]}.` + "\n" +
+	`"agreed" is what two or more answers say. "disputed" is a question to which answers give different answers: each ` +
+	`side has quotes from the answers that take it. "only_one_said" is what matters and stands in one answer only. ` +
+	`"open" has questions that the answers leave open, without quotes. Copy quotes word for word from the answer that ` +
+	`you name, 12 to 300 characters each. Keep claims to one short sentence. Give five entries in a list at most, and ` +
+	`leave a list empty rather than guess. Answers are named in "answer" only. Write nothing after the object.`
+
 // Write returns the synthesis of the first chairman that succeeds. If no chairman succeeds, Write returns the best
 // answer in place of a synthesis, or with Options.JSON a synthesis with the status error. It also returns the failure
 // of each chairman that failed.
 func Write(ctx context.Context, c council.Completer, in Input, o Options) (council.Synthesis, []council.Degradation) {
 	s := council.Synthesis{Spent: council.Spent{Usage: council.NoUsage()}}
 	var failed []council.Degradation
-	shown := false // Observe has received text since the last EventRestart
-	var onDelta func(string)
-	if o.Observe != nil {
-		onDelta = func(text string) {
-			shown = true
-			o.Observe(council.EventDelta, council.Delta{Text: text})
-		}
-	}
+	out := &writer{observe: o.Observe}
 	for i, chairman := range in.Chairmen {
-		restart := func(reason council.FailureCode) {
-			o.Observe(council.EventRestart, council.Restart{Model: chairman.ID, Reason: reason})
-			shown = false
-		}
-		completion, err := c.Complete(ctx, council.Call{
+		markers := in.NewMarkers(council.SeatChairman)
+		out.begin(chairman.ID, in.Map, markers.Token)
+		call := council.Call{
 			Stage: council.Stage3, Seat: council.SeatChairman, Model: chairman.Model, Profile: chairman.Profile,
-			Messages: prompt(in, in.NewMarkers(council.SeatChairman)), Sampling: chairman.Sampling(o.Sampling),
-			OnDelta: onDelta, DeltaPause: deltaPause,
-			OnVoid: func() { restart(council.FailThinking) },
-		})
+			Messages: prompt(in, markers), Sampling: chairman.Sampling(o.Sampling), DeltaPause: deltaPause,
+			OnVoid: func() {
+				out.restart(council.FailThinking)
+				out.begin(chairman.ID, in.Map, markers.Token)
+			},
+		}
+		if o.Observe != nil {
+			call.OnDelta = out.write
+		}
+		completion, err := c.Complete(ctx, call)
 		failure := council.AsFailure(err)
-		if failure == nil && completion.FinishReason == "length" { // half an answer must not pass for a whole one
+		prose := completion.Text
+		tail := ""
+		if in.Map {
+			prose, tail = split(completion.Text, markers.Token)
+		}
+		switch {
+		case failure != nil:
+		case completion.FinishReason == "length" && tail == "": // half an answer must not pass for a whole one
 			failure = &council.Failure{Code: council.FailLength, Message: "the synthesis ended at the token limit"}
+		case prose == "":
+			failure = &council.Failure{Code: council.FailEmpty, Message: "the reply has a map, and no answer before it"}
 		}
 		s.Add(completion.Spent)
 		if failure == nil {
+			out.end(prose)
 			s.Model = chairman.ID
-			s.Response = completion.Text
+			s.Response = prose
+			s.Tail = tail
 			s.Reasoning = completion.Thought()
 			s.FinishReason = completion.Finish()
 			s.ModelVersion = completion.ModelVersion
@@ -118,8 +143,8 @@ func Write(ctx context.Context, c council.Completer, in Input, o Options) (counc
 				Message: failure.Message,
 			},
 		)
-		if shown {
-			restart(failure.Code)
+		if out.shown {
+			out.restart(failure.Code)
 		}
 		if ctx.Err() != nil || failure.Code == council.FailInterrupted { // another call would fail too
 			break
@@ -138,9 +163,7 @@ func Write(ctx context.Context, c council.Completer, in Input, o Options) (counc
 		s.Fallback = new(council.FallbackFirstAnswer)
 	}
 	s.Response = in.Answers[s.Model]
-	if onDelta != nil {
-		onDelta(s.Response)
-	}
+	out.show(s.Response)
 	return s, failed
 }
 
@@ -179,6 +202,9 @@ func prompt(in Input, markers anonymize.Markers) []council.Message {
 		b.WriteByte('\n')
 	}
 	b.WriteString(instructions)
+	if in.Map {
+		fmt.Fprintf(&b, mapInstructions, separatorWord+markers.Token+" ===")
+	}
 	return []council.Message{{Role: council.RoleSystem, Content: system}, {Role: council.RoleUser, Content: b.String()}}
 }
 

@@ -57,6 +57,12 @@ func TestBrief(t *testing.T) {
 	if strings.Contains(b.String(), "I cannot say") {
 		t.Error("the brief holds a reply that was repaired")
 	}
+	in.Map = true
+	mapped := prompt(in, markers)
+	testkit.Prompt(t, *update, "brief_"+MapPromptVersion, mapped[1].Content)
+	if in.Map = false; mapped[0] != prompt(in, markers)[0] || !strings.HasPrefix(mapped[1].Content, prompt(in, markers)[1].Content) {
+		t.Error("a prompt with a map does not begin like one without")
+	}
 	in.Standings, in.Reviews = nil, nil
 	if text := prompt(in, markers)[1].Content; strings.Contains(text, "Ranking by") || strings.Contains(text, "REVIEW") {
 		t.Errorf("without a ranking the brief is %s", text)
