@@ -53,8 +53,9 @@ type abilityBound struct {
 }
 
 // Find returns the model with a name. Settings of the model's ability may follow the name, as in
-// "amber?accuracy=.7&discernment=2". The setting accuracy is required. If common, discernment or insight is not set,
-// its value is that of [NewAbility]. In everything else, the model equals the model without settings. Find returns
+// "amber?accuracy=.7&discernment=2". The setting accuracy is required for an ability. If common, discernment or insight is not set,
+// its value is that of [NewAbility]. The settings fact, map, invent and miss set Facts and Maps, as in
+// "amber?fact=port:8080" and "amber?map=none". In everything else, the model equals the model without settings. Find returns
 // false if there is no such model, and an error if the settings are wrong.
 func Find(models []Model, name string) (Model, bool, error) {
 	base, settings, varied := strings.Cut(name, "?")
@@ -67,11 +68,15 @@ func Find(models []Model, name string) (Model, bool, error) {
 	}
 	m := models[at]
 	m.Name = name
-	m.Ability = NewAbility(math.NaN()) // replaced below
 	values, err := url.ParseQuery(settings)
 	if err != nil {
 		return m, true, errors.New("its settings cannot be read: write them as in ?accuracy=.7&discernment=2")
 	}
+	mapped, err := m.readMaps(values)
+	if err != nil || mapped && len(values) == 0 {
+		return m, true, err
+	}
+	m.Ability = NewAbility(math.NaN()) // replaced below
 	for _, b := range m.Ability.bounds() {
 		switch given := values[b.name]; len(given) {
 		case 0:
@@ -89,7 +94,7 @@ func Find(models []Model, name string) (Model, bool, error) {
 		delete(values, b.name)
 	}
 	if len(values) > 0 {
-		return m, true, errors.New("it has a setting that is not known: use accuracy, common, discernment and insight")
+		return m, true, errors.New("it has a setting that is not known: use accuracy, common, discernment, insight, fact, map, invent and miss")
 	}
 	return m, true, nil
 }

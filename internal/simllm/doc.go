@@ -17,7 +17,8 @@
 //   - a review, if the text contains "ranking" in double quotes;
 //   - otherwise a judgement, if it contains "rating" in double quotes;
 //   - otherwise a choice, if it contains "CHOICE:" and there are two answers;
-//   - otherwise a synthesis.
+//   - otherwise a synthesis. If the instructions have the line "=== MAP token ===", the model writes this line behind
+//     its text, and a map of the answers behind the line (see Maps).
 //
 // The last user message is a decision if it holds a text between "=== BEGIN TEXT token ===" and "=== END TEXT token ===",
 // and "vote" in double quotes after it.

@@ -44,6 +44,11 @@ type Model struct {
 	// like any other questions.
 	Ability *Ability
 
+	// Facts are stated in the model's answers.
+	Facts []Fact
+	// Maps says how the model writes a map as chairman.
+	Maps Maps
+
 	// Version is the name of the model in its replies. "" stands for Name.
 	Version string
 	// Reasoning is how many reasoning tokens each reply reports, in addition to the tokens of its text. If it is nil, a
@@ -130,6 +135,8 @@ func (m Model) validate() error {
 		{"ChunkDelay", m.ChunkDelay.Seconds(), 0, math.Inf(1)},
 		{"Price.Input", m.Price.Input, 0, 1e6},
 		{"Price.Output", m.Price.Output, 0, 1e6},
+		{"Maps.Invent", m.Maps.Invent, 0, 1},
+		{"Maps.Miss", m.Maps.Miss, 0, 1},
 	} {
 		check(b)
 	}
@@ -146,6 +153,9 @@ func (m Model) validate() error {
 	}
 	if !slices.Contains([]ResponseFormat{FormatIgnored, FormatHonoured, FormatRefused}, m.ResponseFormat) {
 		errs = append(errs, fmt.Errorf("model %q: unknown treatment of response_format %q", m.Name, m.ResponseFormat))
+	}
+	if !m.Maps.known() {
+		errs = append(errs, fmt.Errorf("model %q: unknown form of maps %q", m.Name, m.Maps.Form))
 	}
 	for i, f := range m.Faults {
 		if err := f.validate(); err != nil {

@@ -43,6 +43,7 @@ type Task struct {
 	Token    string   // the token of a judgement's markers
 	Text     string   // the text of a decision
 	Votes    []Vote   // the questions of a decision
+	Map      string   // the line before the map that a synthesis is asked for, or ""
 
 	instructions string // the text after the last marker
 }
@@ -121,6 +122,10 @@ func readBrief(text string) (Task, bool) {
 	if len(task.Answers) == 0 {
 		return Task{}, false
 	}
+	if before, line, ok := cutMap(text, token); ok {
+		task.Map = line
+		text = before
+	}
 	// Skip the reviews that may follow the answers. The instructions may quote the token too, but not in the form of a
 	// marker.
 	if i := max(strings.LastIndex(text, token+": "), strings.LastIndex(text, token+" ===")); i >= 0 {
@@ -167,6 +172,13 @@ func cutBlock(text, tag string) (name, content, rest string, ok bool) {
 	}
 	content, rest, ok = strings.Cut(rest, "\n=== END "+tag+head+" ===")
 	return strings.TrimPrefix(head, ": "), content, rest, ok
+}
+
+// cutMap returns the text before the line with which a map begins, and this line.
+func cutMap(text, token string) (before, line string, ok bool) {
+	line = "=== MAP " + token + " ==="
+	i := strings.LastIndex(text, "\n"+line+"\n")
+	return text[:max(i, 0)], line, i >= 0
 }
 
 // key returns a hash of everything that the reply to a request may depend on, except the seed and the model.

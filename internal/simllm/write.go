@@ -33,7 +33,7 @@ func (m *model) answer(q *request) string {
 		}
 	}
 	rng.Shuffle(len(points), func(i, j int) { points[i], points[j] = points[j], points[i] })
-	text := m.compose("Simulated answer.", q.task.Question, points, rng)
+	text := m.state(m.compose("Simulated answer.", q.task.Question, points, rng))
 	if c := m.closed(q.task.Question); c != nil {
 		return conclude(text, m.claim(c, q.sample()), q)
 	}
@@ -55,9 +55,9 @@ func (m *model) synthesis(q *request) string {
 	points = points[:min(len(points), pointCount)]
 	text := m.compose("Simulated synthesis.", q.task.Question, points, m.draws("synthesis", q.key))
 	if c := m.closed(q.task.Question); c != nil {
-		return conclude(text, m.elect(q, c), q)
+		text = conclude(text, m.elect(q, c), q)
 	}
-	return text
+	return m.chart(text, q)
 }
 
 // point returns the point on a line of an answer, and its grade.
