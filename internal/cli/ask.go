@@ -244,6 +244,7 @@ func (c askCmd) request(ctx context.Context, cfg config.Config, stdin io.Reader)
 		Category:   c.Category,
 		Language:   c.Language,
 		MaxCostUSD: c.MaxCostUSD,
+		Map:        true,
 	}
 	if c.MaxCostUSD != nil && (math.IsNaN(*c.MaxCostUSD) || math.IsInf(*c.MaxCostUSD, 0)) {
 		return r, usageError{errors.New("--max-cost-usd takes a number above 0, such as 0.50")}

@@ -130,6 +130,7 @@ type Generation struct {
 	Temperature       *float64 `envconfig:"LLM_COUNCIL_TEMPERATURE" desc:"sampling temperature of answers and the synthesis, 0 to 2; unset: the provider's own"`
 	ReviewTemperature *float64 `envconfig:"LLM_COUNCIL_REVIEW_TEMPERATURE" desc:"sampling temperature of reviews, 0 to 2; unset: the provider's own"`
 	MaxOutputTokens   *int     `envconfig:"LLM_COUNCIL_MAX_OUTPUT_TOKENS" desc:"most output tokens of one call; unset: the provider's own"`
+	Map               bool     `envconfig:"LLM_COUNCIL_MAP" default:"true" desc:"have the chairman also write where the answers agree and where they do not, with quotes that the daemon checks; not at OpenAI's endpoints, with output_schema or in comparisons"`
 }
 
 // Reviews says what reviewers see, and how their ballots count.

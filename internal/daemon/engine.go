@@ -295,7 +295,7 @@ func pipelineOptions(o EngineOptions) pipeline.Options {
 		Draws: pipeline.Draws{
 			Order: cfg.Order, RandomSeed: cfg.RandomSeed, ShadowRate: cfg.ShadowRate, LabelRate: cfg.LabelRate,
 		},
-		Tools: council.ToolsRefuse, SideRequests: council.SideMember,
+		Map: cfg.Map, Tools: council.ToolsRefuse, SideRequests: council.SideMember,
 		Category: o.Category, Language: o.Language, ConfigVersion: cfg.ConfigVersion,
 		Secrets: pipeline.Secrets{HashSecret: cfg.HashSecret.Reveal(), QuestionSecret: o.QuestionSecret},
 	}

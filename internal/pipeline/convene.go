@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"crypto/rand"
 	"slices"
 	"time"
 
@@ -36,6 +37,9 @@ func (p *Pipeline) Convene(plan council.Plan, session *council.Session) (council
 	plan.First = 0
 	plan.GivenFrom = plan.SessionID
 	plan.SessionID = p.o.NewID()
+	if plan.Map {
+		plan.MarkerKey = rand.Text()
+	}
 	plan.Created = time.Now().UTC()
 	return plan, nil
 }

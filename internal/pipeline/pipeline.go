@@ -75,6 +75,8 @@ type Options struct {
 	Category string
 	Language string
 
+	// Map allows maps: a request can ask for one with Request.Map.
+	Map bool
 	// Tools says what happens to requests that offer tools. "" means council.ToolsRefuse.
 	Tools council.ToolsPolicy
 	// SideRequests says who answers side requests: council.SideMember, council.SideCouncil or the name of a model. ""

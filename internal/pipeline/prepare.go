@@ -3,6 +3,7 @@ package pipeline
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/stage1"
 	"github.com/councild/councild/internal/stage2"
+	"github.com/councild/councild/internal/stage3"
 )
 
 // Prepare turns a request into a Plan. It applies the defaults, validates the request, and fixes the session's id and
@@ -78,6 +80,10 @@ func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 		plan.Versions.Synthesis = withSchema
 	}
 	chairmen := p.chairmen(append([]string{cmp.Or(r.Chairman, p.o.Chairman)}, p.o.ChairmanFallbacks...))
+	if plan.Map = r.Map && p.o.Map && plan.Mode.Writes() && plan.Output == nil && !r.Whole; plan.Map {
+		plan.MarkerKey = rand.Text()
+		plan.Versions.Synthesis = stage3.MapPromptVersion
+	}
 	plan.Stages = council.Stages(plan.Mode, members, reviewers, chairmen)
 	for i := range plan.Stages {
 		switch plan.Stages[i].Kind { //nolint:exhaustive // the conversation is the prompt of the others

@@ -16,8 +16,8 @@ import (
 // Prompts returns the versions of the prompts that this version of councild can send.
 func Prompts() []string {
 	return []string{
-		stage2.PromptVersion, stage2.CriteriaPromptVersion, stage3.PromptVersion, withSchema,
-		decide.PromptVersion, runlog.Prompt,
+		stage2.PromptVersion, stage2.CriteriaPromptVersion, stage3.PromptVersion, stage3.MapPromptVersion,
+		withSchema, decide.PromptVersion, runlog.Prompt,
 	}
 }
 

@@ -158,6 +158,7 @@ func newRelay(t *testing.T, models []simllm.Model, mutate ...func(*pipeline.Opti
 	if options.Audit == nil {
 		o.Audit = &council.AuditThresholds{}
 	}
+	o.Map = !o.Map
 	o.Models, o.Chairman, o.ChairmanFallbacks, o.Reviewers = []string{"x", "y"}, "y", []string{"x"}, []string{"x"}
 	o.Sides = withOtherTerms(o.Sides)
 	o.Consent, o.HashSecret, o.Providers = 4, "a secret", []string{"org"}
@@ -337,6 +338,16 @@ func waiting(past []runlog.Entry) (stage council.Stage, seats []string) {
 	return stage, seats
 }
 
+// stating returns models that contradict each other on a fact. As chairmen they write maps.
+func stating(models []simllm.Model, maps simllm.Maps) []simllm.Model {
+	models = slices.Clone(models)
+	for i := range models {
+		models[i].Facts = []simllm.Fact{{Name: "the port", Value: []string{"80", "8080"}[i%2]}}
+		models[i].Maps = maps
+	}
+	return models
+}
+
 // prose has a reviewer write a reply without a ballot until it is asked for it again.
 func prose(m simllm.Model) simllm.Model {
 	m.Reply = func(task simllm.Task) (string, bool) {
@@ -358,6 +369,7 @@ func TestResume(t *testing.T) {
 		m[i].FirstChunk, m[i].ChunkDelay = 0, 0
 	}
 	repairing := func(o *pipeline.Options) { o.BallotRepair = true }
+	mapping := func(o *pipeline.Options) { o.Map = true }
 	tests := []struct {
 		name    string
 		models  []simllm.Model
@@ -483,6 +495,35 @@ func TestResume(t *testing.T) {
 			name: "a schema for one model", want: council.StatusComplete, deltas: true,
 			models:  []simllm.Model{writing(m[0], "Yes.", verdict), m[1]},
 			request: council.Request{Models: []string{"amber"}, Direct: true, OutputSchema: []byte(verdictSchema)},
+		},
+		{
+			name: "a map", models: stating(m, simllm.Maps{}), deltas: true, options: mapping, want: council.StatusComplete,
+			request: council.Request{Map: true},
+		},
+		{
+			name: "a map that is not streamed", models: stating(m, simllm.Maps{}), options: mapping, want: council.StatusComplete,
+			request: council.Request{Map: true, Mode: council.ModeSynthesis},
+		},
+		{
+			name: "a map without its line", models: stating(m, simllm.Maps{Form: simllm.MapUnmarked}), deltas: true, options: mapping,
+			want: council.StatusComplete, request: council.Request{Map: true},
+		},
+		{
+			name: "a map that is cut off", models: stating(m, simllm.Maps{Form: simllm.MapCut}), deltas: true, options: mapping,
+			want: council.StatusComplete, request: council.Request{Map: true},
+		},
+		{
+			name: "no map", models: stating(m, simllm.Maps{Form: simllm.MapNone}), deltas: true, options: mapping,
+			want: council.StatusComplete, request: council.Request{Map: true},
+		},
+		{
+			name: "a map of the second chairman", deltas: true, options: mapping, want: council.StatusDegraded,
+			models:  append([]simllm.Model{with(m[0], simllm.Fault{Kind: simllm.StreamError, Tasks: synthesis})}, stating(m, simllm.Maps{})[1:]...),
+			request: council.Request{Map: true},
+		},
+		{
+			name: "no chairman, and a map", want: council.StatusDegraded, deltas: true, options: mapping,
+			models: []simllm.Model{with(m[0], broken), with(m[1], broken), with(m[2], broken)}, request: council.Request{Map: true},
 		},
 		{
 			name: "the budget does not reach the synthesis", models: m, want: council.StatusDegraded,

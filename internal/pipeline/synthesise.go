@@ -45,7 +45,7 @@ func (r *run) synthesise(ctx context.Context) *council.Error {
 	}
 	synthesis, failed := stage3.Write(stageCtx, writers, stage3.Input{
 		Question: r.plan.Question(), Slate: r.slate, Answers: r.answers, Standings: standings, Reviews: counted,
-		NewMarkers: r.markers(council.Stage3), Chairmen: chairmen, First: r.authors[0],
+		NewMarkers: r.markers(council.Stage3), Chairmen: chairmen, First: r.authors[0], Map: r.plan.Map,
 	}, o)
 	if failure := r.stop(ctx); failure != nil && failure.Code != council.CodePartialRefused {
 		return failure
@@ -61,7 +61,24 @@ func (r *run) synthesise(ctx context.Context) *council.Error {
 		r.warn(council.WarnTakenOver, "no daemon could go on with the session: an answer takes the place of the synthesis")
 	}
 	r.observe(council.EventStage3, synthesis)
+	if r.plan.Map {
+		r.readMap(synthesis)
+	}
 	return r.stop(ctx)
+}
+
+// readMap reads the map that the chairman wrote behind the answer.
+func (r *run) readMap(synthesis council.Synthesis) {
+	models := council.TwinsOf(r.plan.Members(), nil)
+	read := stage3.ReadMap(
+		synthesis.Tail, synthesis.FinishReason != nil && *synthesis.FinishReason == "length", stage3.Quoted{
+			Slate: r.slate, Answers: r.answers, Same: func(member, other string) bool {
+				return models.Own(member, other) || r.plan.Twins.Own(member, other) // The plan has no twins if they judge.
+			},
+		},
+	)
+	r.session.Metadata.Map = &read
+	r.observe(council.EventMap, read)
 }
 
 // ruleOf returns the rule of an answer that a chairman wrote, or that took the place of such an answer.

@@ -246,7 +246,7 @@ func (s *State) take(event council.Event, at time.Duration) {
 	case council.Answer:
 		seat(council.Stage1, data.Model, data.Status)
 		s.addAnswer(data)
-	case council.FirstAsked:
+	case council.FirstAsked, council.Map:
 		r.noted[noted{event: event.Type}] = true
 	case council.Review:
 		seat(council.Stage2, data.Model, data.Status)
@@ -324,7 +324,7 @@ func (s *State) addSynthesis(y council.Synthesis) {
 	// call.
 	reply := council.Completion{Spent: y.Spent}
 	if y.Error == nil {
-		reply.Text = y.Response
+		reply.Text = y.Response + y.Tail
 		reply.Reasoning = text(y.Reasoning)
 		reply.FinishReason = text(y.FinishReason)
 	}

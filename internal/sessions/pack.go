@@ -34,7 +34,7 @@ func (s *Session) pack() {
 			events[i].Data = seat(data.Model)
 		case council.Review:
 			events[i].Data = seat(data.Model)
-		case []council.Answer, council.Tally, council.Synthesis, *council.Session:
+		case []council.Answer, council.Tally, council.Synthesis, council.Map, *council.Session:
 			events[i].Data = nil
 		}
 	}
@@ -84,6 +84,10 @@ func unpack(events []council.Event, session *council.Session) []council.Event {
 		case council.EventStage3:
 			if e.Data = nil; session.Stage3 != nil {
 				e.Data = *session.Stage3
+			}
+		case council.EventMap:
+			if e.Data = nil; session.Metadata.Map != nil {
+				e.Data = *session.Metadata.Map
 			}
 		case council.EventDone:
 			e.Data = session

@@ -120,7 +120,7 @@ func TestAskThroughCuts(t *testing.T) {
 	}
 	want := []council.EventType{
 		council.EventStarted, council.EventAnswer, council.EventAnswer, council.EventStage1, council.EventBallot, council.EventBallot,
-		council.EventStage2, council.EventDelta, council.EventStage3, council.EventDone,
+		council.EventStage2, council.EventDelta, council.EventStage3, council.EventMap, council.EventDone,
 	}
 	if diff := cmp.Diff(want, types); diff != "" {
 		t.Error(diff)

@@ -148,6 +148,7 @@ var schemas = map[string]reflect.Type{
 	"EventMetricRow": reflect.TypeFor[consent.MetricRow](),
 	"Started":        reflect.TypeFor[council.Started](), "Delta": reflect.TypeFor[council.Delta](), "Restart": reflect.TypeFor[council.Restart](),
 	"AnswerDelta": reflect.TypeFor[council.AnswerDelta](), "AnswerRestart": reflect.TypeFor[council.AnswerRestart](),
+	"Map":   reflect.TypeFor[council.Map](), "Claim": reflect.TypeFor[council.Claim](),
 	"Tally": reflect.TypeFor[council.Tally](), "ModelList": reflect.TypeFor[openai.ModelList](),
 	"ModelCard": reflect.TypeFor[openai.ModelCard](),
 	"Chat":      reflect.TypeFor[openai.Chat](), "ChatChoice": reflect.TypeFor[openai.ChatChoice](),
@@ -178,6 +179,9 @@ var schemas = map[string]reflect.Type{
 	"Convening":    reflect.TypeFor[httpapi.Convening](),
 	"CostEstimate": reflect.TypeFor[spend.Estimate](), "EstimatePart": reflect.TypeFor[spend.Figure](),
 }
+
+// nilLists are lists that are null if they are nil. All other lists are never nil.
+var nilLists = map[string]bool{"Map.agreed": true, "Map.disputed": true, "Map.only_one_said": true, "Map.open": true}
 
 // subsets are string types of which one field uses only some values.
 var subsets = map[string]bool{"ChangePoint.verdict": true, "Answer.status": true, "Review.status": true, "Synthesis.status": true}
@@ -229,7 +233,7 @@ func (c comparison) value(path string, typ reflect.Type, ref *openapi3.SchemaRef
 	}
 	schema := ref.Value
 	want := []string{jsonType(typ)}
-	if nullable {
+	if nullable || nilLists[path] {
 		want = append(want, "null")
 	}
 	if diff := cmp.Diff(want, schema.Type.Slice()); diff != "" {

@@ -19,6 +19,7 @@ func (a *API) runCouncil(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	submission.Map = true
 	asked := submission
 	asked.Stream = streams(r, problems, submission.Stream, submission.Background)
 	if err := a.refusal(r, problems, submission.Request); err != nil {
