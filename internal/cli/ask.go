@@ -446,6 +446,7 @@ func printSession(w io.Writer, s *council.Session, members int, convene string) 
 	if len(s.Stage2) > 0 {
 		fmt.Fprintf(&b, "%s\n\n", s.Metadata.Agreement.Sentence)
 	}
+	printMap(&b, s.Metadata.Map)
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	if len(s.Metadata.AggregateRankings) > 0 {
 		_, _ = fmt.Fprintln(t, "RANK\tMODEL\tBORDA\tWINS\tVOTES\tVOTE COVERAGE")

@@ -76,6 +76,7 @@ func defaults() config.Config {
 	c.Order = council.OrderBalanced
 	c.PartialBallots = "available"
 	c.CostLimits = "soft"
+	c.Map = true
 	c.BiasAudit = true
 	c.LengthCorrelationThreshold = 0.3
 	c.PositionVarianceThreshold = 0.5
@@ -169,6 +170,7 @@ func TestEveryVariableChangesItsField(t *testing.T) {
 		{"TEMPERATURE", "0", nil, func(c *config.Config) { c.Temperature = new(0.0) }},
 		{"REVIEW_TEMPERATURE", "2", nil, func(c *config.Config) { c.ReviewTemperature = new(2.0) }},
 		{"MAX_OUTPUT_TOKENS", "4096", nil, func(c *config.Config) { c.MaxOutputTokens = new(4096) }},
+		{"MAP", "false", nil, func(c *config.Config) { c.Map = false }},
 		{"BALLOT_REPAIR", "true", nil, func(c *config.Config) { c.BallotRepair = true }},
 		{"ORDER", "per_reviewer", nil, func(c *config.Config) { c.Order = council.OrderPerReviewer }},
 		{"RANDOM_SEED", "7", nil, func(c *config.Config) { c.RandomSeed = new(int64(7)) }},

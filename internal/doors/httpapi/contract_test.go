@@ -148,7 +148,7 @@ var schemas = map[string]reflect.Type{
 	"EventMetricRow": reflect.TypeFor[consent.MetricRow](),
 	"Started":        reflect.TypeFor[council.Started](), "Delta": reflect.TypeFor[council.Delta](), "Restart": reflect.TypeFor[council.Restart](),
 	"AnswerDelta": reflect.TypeFor[council.AnswerDelta](), "AnswerRestart": reflect.TypeFor[council.AnswerRestart](),
-	"Map":   reflect.TypeFor[council.Map](), "Claim": reflect.TypeFor[council.Claim](),
+	"Map": reflect.TypeFor[council.Map](), "Claim": reflect.TypeFor[council.Claim](),
 	"Tally": reflect.TypeFor[council.Tally](), "ModelList": reflect.TypeFor[openai.ModelList](),
 	"ModelCard": reflect.TypeFor[openai.ModelCard](),
 	"Chat":      reflect.TypeFor[openai.Chat](), "ChatChoice": reflect.TypeFor[openai.ChatChoice](),

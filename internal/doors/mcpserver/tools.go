@@ -65,6 +65,7 @@ type ToolResult struct {
 	AnswerFrom  *string               `json:"answer_from" jsonschema:"whose text the answer is; null where there is none"`
 	First       *string               `json:"first" jsonschema:"what the members that began decided; null where all were asked at once"`
 	Agreement   *string               `json:"agreement" jsonschema:"whether the reviewers agree on an order further than chance does; null where nobody reviewed"`
+	Disputed    []council.Dispute     `json:"disputed" jsonschema:"questions to which the answers differ, as the chairman reads them, with quotes; null where it is not known"`
 	Ranking     []Ranked              `json:"ranking" jsonschema:"the members' answers, the best first, as the members ranked each other"`
 	Degradation []council.Degradation `json:"degradation" jsonschema:"what is missing from the session, and why"`
 	Warnings    []council.Warning     `json:"warnings"`
@@ -193,6 +194,7 @@ func resultOf(s *council.Session) ToolResult {
 	r := ToolResult{
 		SessionID:   s.ID,
 		Status:      s.Status,
+		Disputed:    disputed(s),
 		Ranking:     []Ranked{},
 		Degradation: append([]council.Degradation{}, s.Degradation...),
 		Warnings:    append([]council.Warning{}, s.Metadata.Warnings...),
@@ -240,6 +242,7 @@ func toolResult(r ToolResult) *mcp.CallToolResult {
 	if r.Agreement != nil {
 		fmt.Fprintf(&text, "%s\n", *r.Agreement)
 	}
+	writeDisputed(&text, r.Disputed)
 	fmt.Fprintf(&text, "Session %s: %s.\n", r.SessionID, r.Status)
 	if r.Next != nil {
 		fmt.Fprintf(&text, "The council is still at work: %s.\n", *r.Next)
