@@ -3,20 +3,21 @@ package cli
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/councild/councild/internal/council"
 )
 
-// printMap prints where the answers agree and where they do not, with one quote for each side of a dispute. It prints
-// nothing if the session asked for no map. Errors of w are not returned.
+// printMap prints the map of disagreement, with one quote for each side of a dispute. It prints nothing if the session
+// asked for no map. It ignores errors of w.
 func printMap(w io.Writer, m *council.Map) {
 	if m == nil {
 		return
 	}
 	if m.Reason != nil {
-		_, _ = fmt.Fprintf(w, "Nothing is known of where the answers disagree: %s.\n\n", noMap(*m.Reason))
+		_, _ = fmt.Fprintf(w, "No map of disagreement: %s.\n\n", noMap(*m.Reason))
 		return
 	}
 	for _, d := range m.Disputed {
@@ -45,13 +46,13 @@ func printMap(w io.Writer, m *council.Map) {
 func noMap(reason council.MapReason) string {
 	switch reason {
 	case council.MapNone:
-		return "the chairman did not say"
+		return "the chairman wrote none"
 	case council.MapCutOff:
-		return "the reply of the chairman was cut off"
+		return "the chairman's reply was cut off"
 	case council.MapQuotesInvented:
-		return "most quotes of the chairman stand in no answer"
+		return "the chairman invented most of its quotes"
 	case council.MapNotJSON, council.MapSchema:
-		return "what the chairman wrote cannot be read"
+		return "the chairman wrote it in another form"
 	default:
 		return string(reason)
 	}
@@ -59,23 +60,13 @@ func noMap(reason council.MapReason) string {
 
 // saidBy returns the members that a claim quotes.
 func saidBy(c council.Claim) string {
-	var members []string
+	members := make([]string, 0, len(c.Quotes))
 	for _, q := range c.Quotes {
-		members = append(members, q.Model)
-	}
-	return strings.Join(distinct(members), ", ")
-}
-
-// distinct returns the texts of a list without repetitions, in their order.
-func distinct(list []string) (all []string) {
-	seen := map[string]bool{}
-	for _, text := range list {
-		if !seen[text] {
-			seen[text] = true
-			all = append(all, text)
+		if !slices.Contains(members, q.Model) {
+			members = append(members, q.Model)
 		}
 	}
-	return all
+	return strings.Join(members, ", ")
 }
 
 // quoteOf returns the first quote of a claim on one line.

@@ -44,8 +44,8 @@ Open       how many writes a second do you expect? (not checked)
 		t.Errorf("an empty map prints %q", b.String())
 	}
 	for reason, want := range map[council.MapReason]string{
-		council.MapNone: "did not say", council.MapCutOff: "cut off", council.MapQuotesInvented: "stand in no answer",
-		council.MapNotJSON: "cannot be read", council.MapSchema: "cannot be read",
+		council.MapNone: "wrote none", council.MapCutOff: "cut off", council.MapQuotesInvented: "invented",
+		council.MapNotJSON: "another form", council.MapSchema: "another form",
 	} {
 		b.Reset()
 		if printMap(&b, &council.Map{Reason: &reason}); !strings.Contains(b.String(), want) {
@@ -54,7 +54,7 @@ Open       how many writes a second do you expect? (not checked)
 	}
 }
 
-// The demonstration's own models write a map, and --quiet leaves it out.
+// A simulated council prints its map. With --quiet it prints only the answer.
 func TestAskPrintsTheMap(t *testing.T) {
 	t.Setenv("LLM_COUNCIL_MODELS", "sim:amber?fact=the port:80,sim:birch?fact=the port:8080,sim:cedar?fact=the port:80")
 	t.Setenv("LLM_COUNCIL_DATA_DIR", "off")

@@ -197,6 +197,9 @@ func voided(r council.Restart) (why, writer string) {
 	if r.Reason == council.FailInterrupted {
 		return "the text of the answer was interrupted, and is void", "the chairman"
 	}
+	if r.Reason == council.FailMap {
+		return "the text so far ended with the map of disagreement", r.Model
+	}
 	if r.Reason == council.FailThinking {
 		return "the text so far was the thinking of " + r.Model, r.Model
 	}

@@ -71,11 +71,11 @@ func (h harness) mapped(t *testing.T, r council.Request, change ...func(*council
 func sides(m *council.Map) (all []string) {
 	for _, d := range m.Disputed {
 		for _, side := range d.Sides {
-			line := side.Claim + ":"
+			words := []string{side.Claim + ":"}
 			for _, q := range side.Quotes {
-				line += " " + q.Model
+				words = append(words, q.Model)
 			}
-			all = append(all, line)
+			all = append(all, strings.Join(words, " "))
 		}
 	}
 	return all

@@ -11,7 +11,8 @@ import (
 	"strings"
 )
 
-// Fact is something that an answer states in one sentence, so that answers of several models can contradict each other.
+// Fact is a statement that an answer makes in one sentence. Two models with different values for one name contradict
+// each other.
 type Fact struct{ Name, Value string }
 
 func (f Fact) sentence() string { return "The value of " + f.Name + " is " + f.Value + "." }
@@ -82,13 +83,14 @@ func (m *Model) readMaps(values url.Values) (found bool, err error) {
 
 // state adds the model's facts to an answer.
 func (m *model) state(text string) string {
-	for i, f := range m.Facts {
-		if i == 0 {
-			text += "\n"
-		}
-		text += "\n" + f.sentence()
+	if len(m.Facts) == 0 {
+		return text
 	}
-	return text
+	lines := []string{text, ""}
+	for _, f := range m.Facts {
+		lines = append(lines, f.sentence())
+	}
+	return strings.Join(lines, "\n")
 }
 
 // These types are the map that a chairman writes.
@@ -115,8 +117,7 @@ type (
 
 const mapEntries = 3 // in each list
 
-// chart returns a synthesis with a map behind it, if the prompt asks for one. The map has the facts and the points of
-// the answers, in their own words.
+// chart adds a map to a synthesis, if the prompt asks for one. The map quotes the facts and the points of the answers.
 func (m *model) chart(text string, q *request) string {
 	if q.task.Map == "" || m.Maps.Form == MapNone {
 		return text

@@ -15,7 +15,7 @@ type folded struct {
 	places []place
 }
 
-// place says where the folded text and the original are at the same character.
+// place is a character. It has the offset of the character in the folded text, and its offset in the original.
 type place struct{ folded, original int }
 
 const placeStep = 1024

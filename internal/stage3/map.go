@@ -169,7 +169,7 @@ func (m rawMap) quotes() (n int) {
 // checker checks the quotes of one map.
 type checker struct {
 	in       Quoted
-	folded   map[string]folded // the answers by member, once they are needed
+	folded   map[string]folded // the answers by member. They are folded when they are needed first.
 	checked  int               // quotes of an allowed length
 	invented int               // checked quotes that the named answer does not hold
 	kept     int               // quotes that were printed
@@ -182,7 +182,7 @@ type found struct {
 	at     int    // where text begins in the folded answer
 }
 
-// claim is a claim with those of its quotes that were found.
+// claim is a claim of the chairman. Its quotes stand in the answers that they name.
 type claim struct {
 	text   string // "" if the claim cannot be printed
 	quotes []found
@@ -260,8 +260,9 @@ func (c *checker) models(checked claim) int {
 // sides returns the sides of a dispute that have quotes. A quote that also stands in a quoted answer of another side
 // counts for neither side.
 func (c *checker) sides(raw []rawClaim) (sides []claim) {
-	var claims []claim
-	for _, side := range raw[:min(len(raw), maxSides)] {
+	raw = raw[:min(len(raw), maxSides)]
+	claims := make([]claim, 0, len(raw))
+	for _, side := range raw {
 		claims = append(claims, c.claim(side))
 	}
 	for i, side := range claims {

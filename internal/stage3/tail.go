@@ -18,7 +18,7 @@ const (
 	maxFence = 64
 	// maxTail is how many bytes of a tail are kept. A map with the longest allowed quotes has fewer.
 	maxTail = 64 << 10
-	// enough is how many digits of its token a separator needs at the end of a reply that is cut off.
+	// enough is how many digits of its token a separator needs if the reply ends in the middle of the separator.
 	enough = 4
 )
 
@@ -39,7 +39,7 @@ type splitter struct {
 
 	start int    // where the line begins
 	line  []byte // the line so far, if it may still be a separator or a fence
-	plain bool   // the line is neither
+	plain bool   // the line is certainly no separator and no fence
 	fence []byte // the marks that opened the code block, or nil outside a code block
 }
 

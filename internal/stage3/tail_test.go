@@ -89,9 +89,18 @@ func shownInPieces(reply string, size int) string {
 // Nothing waits but what may become the separator, and blanks and a fence before it.
 func TestWriterShowsAtOnce(t *testing.T) {
 	for _, tt := range []struct{ reply, shown string }{
-		{"Yes", "Yes"}, {"Yes. \n", "Yes."}, {"Yes.\n=", "Yes."}, {"Yes.\n=== M", "Yes."}, {"Yes.\n=== N", "Yes.\n=== N"},
-		{"Yes.\n```js\n", "Yes."}, {"Yes.\n```js\nx", "Yes.\n```js\nx"}, {"Yes.\n`x", "Yes.\n`x"}, {"Yes.\n- x", "Yes.\n- x"},
-		{"Yes.\n**N", "Yes.\n**N"}, {"Yes.\n```\nx\n```", "Yes.\n```\nx"}, {"Yes.\n```\nx\n```\n", "Yes.\n```\nx\n```"},
+		{"Yes", "Yes"},
+		{"Yes. \n", "Yes."},
+		{"Yes.\n=", "Yes."},
+		{"Yes.\n=== M", "Yes."},
+		{"Yes.\n=== N", "Yes.\n=== N"},
+		{"Yes.\n```js\n", "Yes."},
+		{"Yes.\n```js\nx", "Yes.\n```js\nx"},
+		{"Yes.\n`x", "Yes.\n`x"},
+		{"Yes.\n- x", "Yes.\n- x"},
+		{"Yes.\n**N", "Yes.\n**N"},
+		{"Yes.\n```\nx\n```", "Yes.\n```\nx"},
+		{"Yes.\n```\nx\n```\n", "Yes.\n```\nx\n```"},
 		{"Yes.\n" + separator + "\n{\"agreed\": []", "Yes."},
 	} {
 		shown := ""
