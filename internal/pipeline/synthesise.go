@@ -60,25 +60,26 @@ func (r *run) synthesise(ctx context.Context) *council.Error {
 	if slices.ContainsFunc(failed, func(d council.Degradation) bool { return d.Code == council.FailInterrupted }) {
 		r.warn(council.WarnTakenOver, "no daemon could go on with the session: an answer takes the place of the synthesis")
 	}
-	r.observe(council.EventStage3, synthesis)
 	if r.plan.Map {
-		r.readMap(synthesis)
+		r.session.Metadata.Map = new(r.readMap(synthesis))
+	}
+	r.observe(council.EventStage3, synthesis)
+	if r.plan.Map { // The log usually stores both events at once.
+		r.observe(council.EventMap, *r.session.Metadata.Map)
 	}
 	return r.stop(ctx)
 }
 
-// readMap reads the map that the chairman wrote behind the answer.
-func (r *run) readMap(synthesis council.Synthesis) {
-	models := council.TwinsOf(r.plan.Members(), nil)
-	read := stage3.ReadMap(
+// readMap reads the map that the chairman wrote after the answer.
+func (r *run) readMap(synthesis council.Synthesis) council.Map {
+	models := council.TwinsOf(r.plan.Members(), nil) // Plan.Twins is nil if seats of one model judge each other.
+	return stage3.ReadMap(
 		synthesis.Tail, synthesis.FinishReason != nil && *synthesis.FinishReason == "length", stage3.Quoted{
 			Slate: r.slate, Answers: r.answers, Same: func(member, other string) bool {
-				return models.Own(member, other) || r.plan.Twins.Own(member, other) // The plan has no twins if they judge.
+				return models.Own(member, other) || r.plan.Twins.Own(member, other)
 			},
 		},
 	)
-	r.session.Metadata.Map = &read
-	r.observe(council.EventMap, read)
 }
 
 // ruleOf returns the rule of an answer that a chairman wrote, or that took the place of such an answer.
