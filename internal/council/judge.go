@@ -24,6 +24,13 @@ type JudgeRequest struct {
 	User  string `json:"-"` // as in Request
 }
 
+// JudgeSubmission is the body of POST /v1/judge.
+type JudgeSubmission struct {
+	JudgeRequest
+	// Background is as in Submission.
+	Background bool `json:"background,omitempty"`
+}
+
 const (
 	MaxJudged = 26 // the most answers of a JudgeRequest
 	MaxRubric = 20 // the most statements of a rubric
@@ -69,6 +76,31 @@ const (
 	SameMaker = "same maker"
 )
 
+// Judgement is the result of a session in which answers were judged. It speaks of these judges, and not of truth.
+type Judgement struct {
+	SessionID   string         `json:"session_id"`
+	Status      Status         `json:"status"`
+	Verdict     *Verdict       `json:"verdict"` // null unless there are two answers and the session has a result
+	Ranking     []JudgedAnswer `json:"ranking"` // the best first
+	Ballots     []JudgeBallot  `json:"ballots"` // one for each judge that was asked
+	Excluded    []Exclusion    `json:"excluded"`
+	Agreement   Agreement      `json:"agreement"`
+	Warnings    []Warning      `json:"warnings"`
+	Degradation []Degradation  `json:"degradation"`
+	Usage       TotalUsage     `json:"usage"`
+	Persisted   bool           `json:"persisted"`
+	Seed        int64          `json:"seed"`
+}
+
+// JudgedAnswer is the place of an answer in the ranking.
+type JudgedAnswer struct {
+	ID        string   `json:"id"`
+	Rank      *int     `json:"rank"`       // null if no vote ranks the answer
+	Borda     *float64 `json:"borda"`      // Standing.BordaNormalized
+	MeanScore *float64 `json:"mean_score"` // of all scores that judges gave, 1 to 10; null if there are none
+	Ballots   int      `json:"ballots"`    // how many votes rank the answer
+}
+
 // Verdict compares two answers. It speaks of these judges, and not of truth.
 type Verdict struct {
 	Winner    *string        `json:"winner"` // the id of the answer with more votes, null if both have equally many
@@ -86,7 +118,7 @@ type JudgeBallot struct {
 	// Vote is the id of the answer that the judge prefers, if there are two answers. It is null for a tie and without a
 	// vote.
 	Vote *string `json:"vote"`
-	// Why says why there is no vote. It is null if there is one.
+	// Why says why Vote is null. It is null for three or more answers, unless no ballot of the judge counts.
 	Why *NoVote `json:"why"`
 	// Consistency is Kendall's tau-b of the judge's two rankings, -1 to 1. It is null unless there are three or more
 	// answers and two rankings.
@@ -102,7 +134,7 @@ const (
 	NoVoteTie     NoVote = "tie"     // the judge finds both answers equally good
 	NoVoteFlipped NoVote = "flipped" // in the other order, the judge prefers the other answer
 	NoVoteUnsure  NoVote = "unsure"  // in one of the two orders, the judge finds both answers equally good
-	NoVoteMissing NoVote = "missing" // a ballot is missing
+	NoVoteMissing NoVote = "missing" // a ballot is missing, or does not rank both answers
 )
 
 // JudgeReading is what a judge said when it read the answers in one order. All answers are named by their ids.

@@ -282,7 +282,7 @@ type AuditThresholds struct {
 }
 
 // Request returns a request that asks the same question of the same council again. After a side request, it asks the
-// whole council.
+// whole council. After answers were judged, it asks the question of the council that judged.
 func (p Plan) Request() Request {
 	r := Request{
 		Messages: p.Conversation, Seed: &p.Seed, Order: p.Order,
@@ -300,6 +300,10 @@ func (p Plan) Request() Request {
 		r.TimeoutSeconds = new(p.Timeout.Seconds())
 	}
 	if p.Side {
+		return r
+	}
+	if p.Mode == ModeJudge {
+		r.Council = p.CouncilName
 		return r
 	}
 	r.Mode = p.Mode

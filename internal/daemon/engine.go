@@ -304,6 +304,11 @@ func pipelineOptions(o EngineOptions) pipeline.Options {
 // Prepare implements httpapi.Council.
 func (e *Engine) Prepare(r council.Request) (council.Plan, error) { return e.setup.Load().prepare(r) }
 
+// PrepareJudge implements httpapi.Council.
+func (e *Engine) PrepareJudge(r council.JudgeRequest) (council.Plan, error) {
+	return e.setup.Load().prepareJudge(r)
+}
+
 // Check implements httpapi.Council.
 func (e *Engine) Check(ctx context.Context, plan council.Plan) error {
 	return e.runner().Check(ctx, plan)
@@ -349,7 +354,7 @@ func (e *Engine) Convene(plan council.Plan, session *council.Session) (council.P
 		}
 	}
 	whole.Sides = slices.Clone(whole.Sides) // forbid may change them.
-	return whole, h.forbid(council.Request{DataClass: plan.DataClass}, &whole)
+	return whole, h.forbid(plan.DataClass, &whole)
 }
 
 // Ended is called when a session has ended. It runs the shadow comparison if the session's plan asks for one, and

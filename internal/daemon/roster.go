@@ -184,32 +184,62 @@ func least[T ~int64 | ~float64](a, b *T) *T {
 
 // prepare makes the plan of a request to one of the councils. Its error is a *council.Error.
 func (h *setup) prepare(r council.Request) (council.Plan, error) {
-	names := h.names(r.Token)
-	if h.roster != nil && r.Direct && len(r.Models) == 1 && slices.Contains(names, r.Models[0]) {
+	if h.roster != nil && r.Direct && len(r.Models) == 1 && slices.Contains(h.names(r.Token), r.Models[0]) {
 		r.Council = r.Models[0]
 		r.Models = nil
 		r.Direct = false // like the model council/NAME
 	}
-	name := cmp.Or(r.Council, h.first)
-	if !slices.Contains(names, name) {
-		return council.Plan{}, h.unknown(r, names)
+	return h.planned(r.Token, r.Council, r.DataClass, func(p *pipeline.Pipeline, known bool) (council.Plan, error) {
+		r := r
+		if !known && r.Council == "" {
+			r.Models = nil
+			r.Direct = false // The error must not name the members of the council.
+		}
+		if !known {
+			r.Council = ""
+		}
+		return p.Prepare(r)
+	})
+}
+
+// prepareJudge makes the plan of a request to judge answers. Its error is a *council.Error.
+func (h *setup) prepareJudge(r council.JudgeRequest) (council.Plan, error) {
+	return h.planned(r.Token, r.Council, r.DataClass, func(p *pipeline.Pipeline, known bool) (council.Plan, error) {
+		r := r
+		if !known {
+			r.Council = ""
+		}
+		return p.PrepareJudge(r)
+	})
+}
+
+// planned makes a plan for the council that a request names, or for the default council if the name is "". The function
+// prepare makes the plan with the pipeline of the council. If the token may not ask the council, prepare gets the
+// pipeline of another council, with known false, and only its error counts.
+func (h *setup) planned(
+	token, name, dataClass string, prepare func(p *pipeline.Pipeline, known bool) (council.Plan, error),
+) (council.Plan, error) {
+	names := h.names(token)
+	if !slices.Contains(names, cmp.Or(name, h.first)) {
+		return council.Plan{}, h.unknown(name, names, prepare)
 	}
-	plan, err := h.pipelines[name].Prepare(r)
+	plan, err := prepare(h.pipelines[cmp.Or(name, h.first)], true)
 	if err != nil {
 		return plan, err
 	}
 	if h.roster != nil {
 		plan.Roster = h.roster.Hash
 	}
-	return plan, h.forbid(r, &plan)
+	return plan, h.forbid(dataClass, &plan)
 }
 
-// forbid sets the data class of a plan, unless the plan of an earlier session has one. It returns an error if a seat may not see data of that class. It drops no seat,
-// because the caller decides what to do instead. If the settings name the model of a side (see council.Side) without a
+// forbid sets the data class of a plan. If the argument dataClass is "", the plan keeps its class, or gets the class of
+// its council. forbid returns an error if a seat may not see data of that class. It drops no seat, because the caller
+// decides what to do instead. If the settings name the model of a side (see council.Side) without a
 // roster id, and that model may not see the data, forbid leaves out the side.
-func (h *setup) forbid(r council.Request, plan *council.Plan) error {
+func (h *setup) forbid(dataClass string, plan *council.Plan) error {
 	if h.roster == nil {
-		if r.DataClass == "" {
+		if dataClass == "" {
 			return nil
 		}
 		return &council.Error{Code: council.CodeInvalid, Detail: "the request is not valid", Fields: []council.FieldError{{
@@ -217,10 +247,10 @@ func (h *setup) forbid(r council.Request, plan *council.Plan) error {
 		}}}
 	}
 	classes := h.roster.Classes
-	if len(classes) == 0 && r.DataClass == "" {
+	if len(classes) == 0 && dataClass == "" {
 		return nil
 	}
-	plan.DataClass = cmp.Or(r.DataClass, plan.DataClass, h.council(plan.CouncilName).DataClass)
+	plan.DataClass = cmp.Or(dataClass, plan.DataClass, h.council(plan.CouncilName).DataClass)
 	if plan.DataClass == "" {
 		plan.DataClass = classes[len(classes)-1]
 	}
@@ -293,14 +323,14 @@ func (h *setup) allows(name, token string) bool {
 
 // unknown is the error of a request to a council that its token may not ask. The error also names the other problems of
 // the request. It does not tell whether such a council exists.
-func (h *setup) unknown(r council.Request, names []string) error {
+func (h *setup) unknown(
+	name string, names []string, prepare func(p *pipeline.Pipeline, known bool) (council.Plan, error),
+) error {
 	wrong := council.FieldError{
-		Field: "council", Message: fmt.Sprintf("%.64q is not a council", r.Council), Fix: "use " + strings.Join(names, ", "),
+		Field: "council", Message: fmt.Sprintf("%.64q is not a council", name), Fix: "use " + strings.Join(names, ", "),
 	}
-	if r.Council == "" {
+	if name == "" {
 		wrong.Message = "no council is named, and this token may not ask the default council"
-		r.Models = nil
-		r.Direct = false // The error must not name the members of the council either.
 	}
 	if len(names) == 0 {
 		wrong.Fix = "ask for a token that is in the audience of a council"
@@ -309,8 +339,7 @@ func (h *setup) unknown(r council.Request, names []string) error {
 		Code: council.CodeInvalid, Detail: "the request is not valid", Fields: []council.FieldError{wrong},
 	}
 	if len(names) > 0 {
-		r.Council = ""
-		_, err := h.pipelines[names[0]].Prepare(r)
+		_, err := prepare(h.pipelines[names[0]], false)
 		if more, ok := errors.AsType[*council.Error](err); ok {
 			failure.Fields = append(failure.Fields, more.Fields...)
 		}

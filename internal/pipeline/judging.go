@@ -46,9 +46,13 @@ func (p *Pipeline) PrepareJudge(r council.JudgeRequest) (council.Plan, error) {
 		names = p.o.Models
 	}
 	judges := p.seats(names)
+	judges = council.TwinsOf(judges, p.o.Same).Once(judges) // Each model judges once.
 	p.checkJudged(v, r, judges)
 	if err := v.err(); err != nil {
 		return council.Plan{}, err
+	}
+	if len(r.Rubric) > 0 {
+		return council.Plan{}, noRubric()
 	}
 	given := council.StagePlan{Kind: council.KindGiven, Given: map[string]string{}}
 	for _, a := range r.Answers {
@@ -111,6 +115,14 @@ func (p *Pipeline) checkJudged(v *validation, r council.JudgeRequest, judges []c
 			fmt.Sprintf("give a rubric of 1 to %d statements, or a second answer", council.MaxRubric))
 	case n > 1 && len(r.Rubric) > 0:
 		v.add("rubric", "a rubric is for one answer, and there are several", "leave it out, or judge each answer alone")
+	}
+	if len(r.Rubric) > council.MaxRubric {
+		v.add("rubric", fmt.Sprintf("%d statements given, at most %d are allowed", len(r.Rubric), council.MaxRubric), "give fewer")
+	}
+	for i, statement := range r.Rubric {
+		if strings.TrimSpace(statement) == "" {
+			v.add(fmt.Sprintf("rubric[%d]", i), "it is empty", "give a statement, or leave it out")
+		}
 	}
 	seen := map[string]bool{}
 	for i, a := range r.Answers {
@@ -204,6 +216,14 @@ func (p *Pipeline) wrote(author string, judge council.Member) bool {
 	_, model := council.SplitModel(judge.Model, p.rules.Providers)
 	return strings.EqualFold(author, council.ModelOf(judge.ID)) || strings.EqualFold(author, judge.Model) ||
 		strings.EqualFold(author, model) || p.o.Same(author) == p.o.Same(judge.Model)
+}
+
+// noRubric returns the error of a request with a rubric. No stage asks the judges about a rubric yet: the plan of such a
+// request belongs here.
+func noRubric() error {
+	return &council.Error{Code: council.CodeInvalid, Detail: "the request is not valid", Fields: []council.FieldError{{
+		Field: "rubric", Message: "a rubric is not judged yet", Fix: "give a second answer, and leave the rubric out",
+	}}}
 }
 
 // noJudge returns the error of a request whose judges are all excluded.

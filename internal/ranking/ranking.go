@@ -16,7 +16,6 @@ package ranking
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 
 	"github.com/councild/councild/internal/council"
@@ -306,38 +305,4 @@ func (c count) coverage(votes, asked int) string {
 	default:
 		return "low"
 	}
-}
-
-// Combine returns the vote of a reviewer that has ranked the same candidates twice. It places the candidates by the sum
-// of their places in both votes, and leaves out candidates that one of the votes leaves out. It returns false if fewer
-// than two candidates are left, or if there are two candidates and the votes differ.
-func Combine(a, b Vote) (Vote, bool) {
-	sum := map[string]float64{}
-	second := RankValues(b)
-	for candidate, place := range RankValues(a) {
-		if other, ok := second[candidate]; ok {
-			sum[candidate] = place + other
-		}
-	}
-	if len(sum) < 2 || len(a.Shown) == 2 && !slices.EqualFunc(a.Places, b.Places, sameElements) {
-		return Vote{}, false
-	}
-	vote := Vote{Reviewer: a.Reviewer, Shown: a.Shown}
-	last := -1.0
-	for _, candidate := range slices.SortedFunc(maps.Keys(sum), func(x, y string) int {
-		return cmp.Or(cmp.Compare(sum[x], sum[y]), cmp.Compare(x, y))
-	}) {
-		if sum[candidate] != last {
-			vote.Places = append(vote.Places, nil)
-			last = sum[candidate]
-		}
-		place := &vote.Places[len(vote.Places)-1]
-		*place = append(*place, candidate)
-	}
-	return vote, true
-}
-
-// sameElements reports whether two lists hold the same elements, in any order.
-func sameElements(a, b []string) bool {
-	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }

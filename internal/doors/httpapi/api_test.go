@@ -647,6 +647,8 @@ func (neverConvenes) Convene(council.Plan, *council.Session) (council.Plan, erro
 	panic("not called")
 }
 
+func (neverConvenes) PrepareJudge(council.JudgeRequest) (council.Plan, error) { panic("not called") }
+
 type broken struct{ neverConvenes }
 
 func (broken) Check(context.Context, council.Plan) error { return nil }

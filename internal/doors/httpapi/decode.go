@@ -20,6 +20,12 @@ import (
 // can report it together with the problems that Prepare finds. If the body cannot be read at all, decode returns an
 // error.
 func (a *API) decode(w http.ResponseWriter, r *http.Request, v any, open bool) (*Problems, error) {
+	return a.decodeAs(w, r, func([]byte) any { return v }, open)
+}
+
+// decodeAs is decode for a body that decides into which struct it is read. The function choose gets the body, which may
+// not be valid JSON, and returns a pointer to the struct.
+func (a *API) decodeAs(w http.ResponseWriter, r *http.Request, choose func(body []byte) any, open bool) (*Problems, error) {
 	body, release, err := a.readBody(w, r)
 	if err != nil {
 		return nil, err
@@ -32,7 +38,7 @@ func (a *API) decode(w http.ResponseWriter, r *http.Request, v any, open bool) (
 	if open {
 		f.sum = sha256.Sum256(body)
 	}
-	return &f.Problems, f.read(body, v)
+	return &f.Problems, f.read(body, choose(body))
 }
 
 // readBody returns the body of the request. It refuses a wrong media type, a body above the size limit, and text that

@@ -331,6 +331,8 @@ func wanted(t reflect.Type) string {
 		reflect.TypeFor[council.Order]():     "one of " + council.OrderChoices,
 		reflect.TypeFor[council.OnPartial](): "one of accept or refuse",
 		reflect.TypeFor[council.Mode]():      "one of " + council.ModeChoices,
+		reflect.TypeFor[council.Orders]():    "one of one or both",
+		reflect.TypeFor[council.Exclude]():   "one of family, self or none",
 	}
 	kinds := map[reflect.Kind]string{
 		reflect.Struct: "an object", reflect.Slice: "a list", reflect.Bool: "true or false", reflect.String: "a text",

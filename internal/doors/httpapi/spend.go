@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 
 	"github.com/councild/councild/internal/council"
@@ -53,10 +54,18 @@ func (a *API) spend(w http.ResponseWriter, r *http.Request) error {
 }
 
 // estimate is POST /v1/council/estimate. It returns what a session with the same body would cost at POST /v1/council.
-// It takes a place for a report, because checking a schema takes much work.
+// A body with answers is for POST /v1/judge. It takes a place for a report, because checking a schema takes much work.
 func (a *API) estimate(w http.ResponseWriter, r *http.Request) error {
-	var submission council.Submission
-	problems, err := a.decode(w, r, &submission, false)
+	var asked council.Submission
+	var judged *council.JudgeSubmission
+	problems, err := a.decodeAs(w, r, func(body []byte) any {
+		var given struct{ Answers json.RawMessage }
+		if json.Unmarshal(body, &given) == nil && given.Answers != nil {
+			judged = &council.JudgeSubmission{}
+			return judged
+		}
+		return &asked
+	}, false)
 	if err != nil {
 		return err
 	}
@@ -65,16 +74,33 @@ func (a *API) estimate(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer release()
-	if err := a.refusal(r, problems, submission.Request); err != nil {
+	if judged != nil {
+		return a.estimateJudge(w, r, problems, judged.JudgeRequest)
+	}
+	if err := a.refusal(r, problems, asked.Request); err != nil {
 		return err
 	}
-	submission.Token = a.label(r)
-	plan, err := a.prepare(r, submission.Request)
+	asked.Token = a.label(r)
+	plan, err := a.prepare(r, asked.Request)
 	if err != nil {
 		return err
 	}
 	plan.Token = a.label(r)
 	e := a.o.Spend.Estimate(plan)
-	e.ByMode = spend.EstimateModes(submission.Request, a.o.Council.Prepare, a.o.Spend.Estimate)
+	e.ByMode = spend.EstimateModes(asked.Request, a.o.Council.Prepare, a.o.Spend.Estimate)
 	return WriteJSON(w, http.StatusOK, e)
+}
+
+// estimateJudge is estimate for a request to judge answers.
+func (a *API) estimateJudge(w http.ResponseWriter, r *http.Request, p *Problems, request council.JudgeRequest) error {
+	if err := a.judgeRefusal(r, p, request); err != nil {
+		return err
+	}
+	request.Token = a.label(r)
+	plan, err := a.o.Council.PrepareJudge(request)
+	if err != nil {
+		return err
+	}
+	plan.Token = a.label(r)
+	return WriteJSON(w, http.StatusOK, a.o.Spend.Estimate(plan))
 }
