@@ -33,7 +33,7 @@ func (r *run) persist(ctx context.Context) {
 	appendOnce := r.p.o.Recorder.Append
 	if r.p.o.Holds != nil && r.kept != nil && len(r.kept.State.Entries) > 0 {
 		p := r.p
-		id := r.plan.SessionID
+		id := records[0].SessionID // That of the session, unless judges read its answers twice.
 		created := r.plan.Created
 		appendOnce = func(ctx context.Context, records []council.BiasMetricRecord) error {
 			if held, err := p.holds(ctx, log, id, created); held || err != nil {

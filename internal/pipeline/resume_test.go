@@ -377,6 +377,7 @@ func TestResume(t *testing.T) {
 		request council.Request
 		deltas  bool
 		convene bool // the session is convened after another one
+		judge   *council.JudgeRequest
 		want    council.Status
 	}{
 		{name: "ranked", models: m, deltas: true, request: council.Request{Mode: council.ModeRanked}, want: council.StatusComplete},
@@ -413,6 +414,12 @@ func TestResume(t *testing.T) {
 		{
 			name: "convened", models: answering("7", "7", "8", "9"), deltas: true, convene: true, want: council.StatusComplete,
 			request: council.Request{First: new(2), AnswerForm: number},
+		},
+		{name: "judged pair", models: m, want: council.StatusComplete, judge: &council.JudgeRequest{Answers: pair()}},
+		{
+			name: "judged many", want: council.StatusDegraded, options: repairing,
+			models: []simllm.Model{m[0], prose(m[1]), with(m[2], simllm.Fault{Kind: simllm.FaultEmptyContent, Tasks: review})},
+			judge:  &council.JudgeRequest{Answers: append(pair(), council.JudgeAnswer{ID: "c", Text: "three", Author: "amber"})},
 		},
 		{name: "four members", models: m, want: council.StatusComplete},
 		{
@@ -540,6 +547,10 @@ func TestResume(t *testing.T) {
 			r := newRelay(t, tt.models, options...)
 			tt.request.Query, tt.request.Seed = "How do I split a monolith?", new(int64(7))
 			plan, err := r.first.Prepare(tt.request)
+			if tt.judge != nil {
+				tt.judge.Question, tt.judge.Seed = tt.request.Query, tt.request.Seed
+				plan, err = r.first.PrepareJudge(*tt.judge)
+			}
 			if err != nil {
 				t.Fatal(err)
 			}
