@@ -153,7 +153,7 @@ func (c askCmd) session(
 	ctx context.Context, std IO, cfg config.Config, request council.Request, p *progress,
 ) (session *council.Session, bill string, err error) {
 	if !c.atDaemon() {
-		return c.inProcess(ctx, std, cfg, request, p)
+		return inProcess(ctx, std, cfg, c.Quiet, func(e *daemon.Engine) (council.Plan, error) { return e.Prepare(request) }, p)
 	}
 	err = asking(ctx, cfg, c.Server, func(d *client.Client) error {
 		switch {
@@ -349,16 +349,16 @@ func readText(ctx context.Context, r io.Reader, most int64) (string, error) {
 	}
 }
 
-// inProcess runs the council in this process. If a daemon holds the record store, the session leaves no records.
-// bill is a line about the cost of the session.
-func (c askCmd) inProcess(
-	ctx context.Context, std IO, cfg config.Config, request council.Request, p *progress,
+// inProcess runs in this process the plan that the function prepare makes. If a daemon holds the record store, the
+// session leaves no records. bill is a line about the cost of the session.
+func inProcess(
+	ctx context.Context, std IO, cfg config.Config, quiet bool, prepare func(*daemon.Engine) (council.Plan, error), p *progress,
 ) (_ *council.Session, bill string, err error) {
 	if err := cfg.RequireCouncil(); err != nil {
 		return nil, "", usageError{err}
 	}
 	log := slog.New(slog.DiscardHandler)
-	if !c.Quiet {
+	if !quiet {
 		log = slog.New(plainLog{func(line string) { p.tell(std.Stderr, line) }})
 	}
 	var recorder pipeline.Recorder
@@ -404,7 +404,7 @@ func (c askCmd) inProcess(
 		return nil, "", err
 	}
 	defer e.Close(ctx)
-	plan, err := e.Prepare(request)
+	plan, err := prepare(e)
 	if err != nil {
 		return nil, "", err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"strings"
 
@@ -22,21 +23,35 @@ func (c askCmd) estimate(ctx context.Context, std IO, cfg config.Config, request
 	var e spend.Estimate
 	var err error
 	if c.Server != "" {
-		err = asking(ctx, cfg, c.Server, func(d *client.Client) error {
-			bounded, cancel := context.WithTimeout(ctx, sessionsTimeout)
-			defer cancel()
-			return d.Post(bounded, "/v1/council/estimate", request, &e)
-		})
+		e, err = estimateAt(ctx, cfg, c.Server, request)
 	} else {
-		e, err = estimateHere(ctx, std, cfg, request)
+		e, err = estimateHere(ctx, std, cfg, func(engine *daemon.Engine) (council.Plan, error) { return engine.Prepare(request) },
+			func(engine *daemon.Engine) map[council.Mode]spend.Figure {
+				return spend.EstimateModes(request, engine.Prepare, engine.Estimate)
+			})
 	}
 	if err != nil {
 		return c.explain(ctx, err, "")
 	}
-	if c.JSON {
-		err = writeIndented(std.Stdout, e)
+	return printEstimate(std.Stdout, e, c.JSON)
+}
+
+// estimateAt asks a daemon what a request would cost.
+func estimateAt(ctx context.Context, cfg config.Config, address string, request any) (e spend.Estimate, err error) {
+	return e, asking(ctx, cfg, address, func(d *client.Client) error {
+		bounded, cancel := context.WithTimeout(ctx, sessionsTimeout)
+		defer cancel()
+		return d.Post(bounded, "/v1/council/estimate", request, &e)
+	})
+}
+
+// printEstimate prints an estimate, as JSON or as text. It returns a findingError if a cost limit would refuse the
+// question.
+func printEstimate(w io.Writer, e spend.Estimate, asJSON bool) (err error) {
+	if asJSON {
+		err = writeIndented(w, e)
 	} else {
-		_, err = terminal{std.Stdout}.Write(render.Estimate(e))
+		_, err = terminal{w}.Write(render.Estimate(e))
 	}
 	if err == nil && !e.Fits {
 		err = findingError{errors.New("the question would be refused")}
@@ -68,9 +83,13 @@ func openLedger(
 	}
 }
 
-// estimateHere estimates the cost of a question in this process. It knows only the earlier sessions that are in the
-// ledger and count against the daily limits.
-func estimateHere(ctx context.Context, std IO, cfg config.Config, request council.Request) (spend.Estimate, error) {
+// estimateHere estimates in this process the cost of the plan that the function prepare makes. It knows only the earlier
+// sessions that are in the ledger and count against the daily limits. The function modes returns the costs of the same
+// question in other modes. It may be nil.
+func estimateHere(
+	ctx context.Context, std IO, cfg config.Config, prepare func(*daemon.Engine) (council.Plan, error),
+	modes func(*daemon.Engine) map[council.Mode]spend.Figure,
+) (spend.Estimate, error) {
 	if err := cfg.RequireCouncil(); err != nil {
 		return spend.Estimate{}, usageError{err}
 	}
@@ -85,12 +104,14 @@ func estimateHere(ctx context.Context, std IO, cfg config.Config, request counci
 		return spend.Estimate{}, err
 	}
 	defer e.Close(ctx)
-	plan, err := e.Prepare(request)
+	plan, err := prepare(e)
 	if err != nil {
 		return spend.Estimate{}, err
 	}
 	estimated := e.Estimate(plan)
-	estimated.ByMode = spend.EstimateModes(request, e.Prepare, e.Estimate)
+	if modes != nil {
+		estimated.ByMode = modes(e)
+	}
 	return estimated, nil
 }
 
@@ -116,14 +137,7 @@ func billed(s *council.Session, limit *float64, today []spend.Limit) string {
 	}
 	var b strings.Builder
 	cost := s.Metadata.Usage.CostUSD
-	switch {
-	case cost == nil:
-		b.WriteString("cost: unknown")
-	case s.Metadata.Usage.Total.Partial:
-		fmt.Fprintf(&b, "cost: at least %v US dollars", spend.FromFloat(*cost))
-	default:
-		fmt.Fprintf(&b, "cost: %v US dollars", spend.FromFloat(*cost))
-	}
+	b.WriteString(render.Cost(s.Metadata.Usage))
 	if cost != nil && limit != nil {
 		fmt.Fprintf(&b, "; %v of the session's %v left", spend.FromFloat(max(0, *limit-*cost)), spend.FromFloat(*limit))
 	}

@@ -49,6 +49,7 @@ type commands struct {
 	Serve       serveCmd       `cmd:"" help:"Run the daemon."`
 	Demo        demoCmd        `cmd:"" help:"Run the daemon with a simulated council: no key and no network needed."`
 	Ask         askCmd         `cmd:"" help:"Put one question to the council."`
+	Judge       judgeCmd       `cmd:"" help:"Have the council judge answers that exist already: compare two, or rank up to 26."`
 	Check       checkCmd       `cmd:"" help:"Ask each provider for its models, and say what is wrong with addresses, keys and names."`
 	Sessions    sessionsCmd    `cmd:"" help:"List, show and delete the sessions of a daemon."`
 	Report      reportCmd      `cmd:"" help:"Report what many sessions reveal: bias, ranks of models, common errors, costs, differences."`

@@ -74,8 +74,13 @@ func (p *progress) Observe(e council.Event) {
 	switch data := e.Data.(type) {
 	case council.Started:
 		step = fmt.Sprintf("asking %d models ...", len(beginners(data)))
+		if data.Mode == council.ModeJudge {
+			step = fmt.Sprintf("asking %d judges ...", len(data.Reviewers))
+		}
 	case council.Answer:
-		step = fmt.Sprintf("  %s %s", data.Model, answered(data))
+		if p.started.Mode != council.ModeJudge {
+			step = fmt.Sprintf("  %s %s", data.Model, answered(data))
+		}
 	case council.FirstAsked:
 		step = data.Sentence(len(p.started.Models))
 		if rest := p.rest(data); len(rest) > 0 {
@@ -119,7 +124,9 @@ func (p *progress) Observe(e council.Event) {
 func (p *progress) draw(data any) {
 	switch data := data.(type) {
 	case council.Started:
-		p.screen.begin("is asked", beginners(data)...)
+		if data.Mode != council.ModeJudge { // The answers to judge are there already.
+			p.screen.begin("is asked", beginners(data)...)
+		}
 	case council.AnswerDelta:
 		p.screen.change(data.Model, "writes its answer")
 	case council.AnswerRestart:

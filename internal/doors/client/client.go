@@ -109,6 +109,14 @@ func (c *Client) Convene(ctx context.Context, id string, o council.Observer) (*c
 	return c.run(ctx, func(ctx context.Context) (council.Summary, error) { return c.ConveneOnce(ctx, "", id) }, o)
 }
 
+// Judge is Ask for a session in which a council judges answers that exist already.
+func (c *Client) Judge(ctx context.Context, s council.JudgeSubmission, o council.Observer) (*council.Session, error) {
+	return c.run(ctx, func(ctx context.Context) (council.Summary, error) {
+		s.Background = true
+		return c.JudgeOnce(ctx, "", s)
+	}, o)
+}
+
 // run starts a session with the function start and watches it to its end, as Ask describes.
 func (c *Client) run(
 	ctx context.Context, start func(context.Context) (council.Summary, error), o council.Observer,
@@ -158,6 +166,12 @@ func (c *Client) StartOnce(ctx context.Context, key string, submission any) (sta
 // ConveneOnce is StartOnce for a session in which the whole council answers the question of the session with an id.
 func (c *Client) ConveneOnce(ctx context.Context, key, id string) (council.Summary, error) {
 	return c.startOnce(ctx, key, Path(id)+"/convene", map[string]bool{"background": true})
+}
+
+// JudgeOnce is StartOnce for a session in which a council judges answers. The argument submission is the body of POST
+// /v1/judge.
+func (c *Client) JudgeOnce(ctx context.Context, key string, submission any) (council.Summary, error) {
+	return c.startOnce(ctx, key, "/v1/judge", submission)
 }
 
 // startOnce sends a request that starts a session in the background.

@@ -38,7 +38,28 @@ func (s *Server) ask(ctx context.Context, r *mcp.CallToolRequest, in councilArgs
 	if in.MaxCostUSD > 0 {
 		body.MaxCostUSD = &in.MaxCostUSD
 	}
-	started, err := s.begin(ctx, body, in.Fresh)
+	started, err := s.begin(ctx, s.daemon.StartOnce, body, in.Fresh)
+	if err != nil {
+		return nil, ToolResult{}, s.explain(err)
+	}
+	return s.await(ctx, r, started.ID, in.Wait)
+}
+
+// judge is the tool judge.
+func (s *Server) judge(ctx context.Context, r *mcp.CallToolRequest, in judgeArgs) (*mcp.CallToolResult, ToolResult, error) {
+	body := council.JudgeSubmission{
+		Background: true, JudgeRequest: council.JudgeRequest{
+			Question: in.Question, Council: in.Council, Orders: in.Orders, Exclude: in.Exclude, Criteria: in.Criteria,
+			Category: in.Category,
+		},
+	}
+	for _, a := range in.Answers {
+		body.Answers = append(body.Answers, council.JudgeAnswer(a))
+	}
+	if in.MaxCostUSD > 0 {
+		body.MaxCostUSD = &in.MaxCostUSD
+	}
+	started, err := s.begin(ctx, s.daemon.JudgeOnce, body, in.Fresh)
 	if err != nil {
 		return nil, ToolResult{}, s.explain(err)
 	}
@@ -60,8 +81,10 @@ func (s *Server) convene(ctx context.Context, r *mcp.CallToolRequest, in resultA
 // has an Idempotency-Key that is derived from the question. The key of each later session is derived from the key and
 // the id of the session before it. With these keys the daemon itself finds the last session, on any node and for any
 // process, and two calls at once begin only one session. If the daemon no longer keeps a session, the chain of keys
-// ends at that session, and the question is asked again.
-func (s *Server) begin(ctx context.Context, body council.Submission, fresh bool) (council.Summary, error) {
+// ends at that session, and the question is asked again. The function start sends the body with a key.
+func (s *Server) begin(
+	ctx context.Context, start func(ctx context.Context, key string, body any) (council.Summary, error), body any, fresh bool,
+) (council.Summary, error) {
 	asked, err := json.Marshal(body)
 	if err != nil {
 		return council.Summary{}, err
@@ -71,7 +94,7 @@ func (s *Server) begin(ctx context.Context, body council.Submission, fresh bool)
 		key = sha256.Sum256(append(asked, rand.Text()...))
 	}
 	for {
-		started, err := s.daemon.StartOnce(ctx, "mcp-"+hex.EncodeToString(key[:]), body)
+		started, err := start(ctx, "mcp-"+hex.EncodeToString(key[:]), body)
 		if err != nil || joins(started) {
 			return started, err
 		}
@@ -179,6 +202,7 @@ type progress struct {
 	begun   time.Time
 	members int
 	voters  int
+	judging bool
 	writer  int // 1 if a chairman writes, otherwise 0
 	answers int
 	ballots int
@@ -229,13 +253,16 @@ func (p *progress) Observe(e council.Event) {
 		return
 	case council.Started:
 		p.members = len(data.Models)
+		p.judging = data.Mode == council.ModeJudge
 		p.voters = len(data.Reviewers)
 		if cmp.Or(data.Mode, council.ModeCouncil).Writes() {
 			p.writer = 1
 		}
 	case council.Answer:
 		p.answers++
-		landed++
+		if !p.judging { // The answers to judge are no calls.
+			landed++
+		}
 	case council.FirstAsked:
 		if !data.Convened { // No other call follows.
 			p.members = p.answers
@@ -249,6 +276,9 @@ func (p *progress) Observe(e council.Event) {
 		landed++
 	}
 	total := p.members + p.voters + p.writer
+	if p.judging {
+		total = p.voters
+	}
 	if p.members == 0 {
 		total = 0 // The number is not known yet.
 	}
@@ -263,7 +293,7 @@ func (p *progress) Observe(e council.Event) {
 	switch {
 	case p.writer == 1 && p.landed == total-1:
 		stage = "the chairman writes the answer"
-	case p.ballots > 0:
+	case p.ballots > 0 || p.judging:
 		stage = fmt.Sprintf("%d of %d reviewers have ranked the answers", p.ballots, p.voters)
 	}
 	part := float64(p.beats) / float64(p.beats+1)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/ranking"
 	"github.com/councild/councild/internal/render"
 )
 
@@ -39,6 +40,28 @@ type councilArgs struct {
 	Fresh bool `json:"fresh,omitempty" jsonschema:"Ask again, and pay again, although the same question runs or was answered a moment ago."`
 }
 
+// judgeArgs are the arguments of the tool judge. Two calls are the same if all except the last two arguments are equal.
+type judgeArgs struct {
+	Question   string          `json:"question" jsonschema:"What the answers answer, with everything a judge has to know."`
+	Answers    []judgedAnswer  `json:"answers" jsonschema:"The answers to judge: two to compare, or up to 26 to rank."`
+	Council    string          `json:"council,omitempty" jsonschema:"The council whose reviewers judge; leave it out for the default one."`
+	Orders     council.Orders  `json:"orders,omitempty" jsonschema:"Show three or more answers to each judge in one order (the default) or in both; two are always shown in both."`
+	Exclude    council.Exclude `json:"exclude,omitempty" jsonschema:"Whose answers a judge does not read: family (its maker's, the default), self (its model's) or none."`
+	Criteria   string          `json:"criteria,omitempty" jsonschema:"What the judges look for, in place of general quality."`
+	Category   string          `json:"category,omitempty" jsonschema:"What the question is about, for the statistics."`
+	MaxCostUSD float64         `json:"max_cost_usd,omitempty" jsonschema:"Most that the session may cost, in US dollars."`
+
+	Wait  int  `json:"wait_seconds,omitempty" jsonschema:"How long to wait for the result, in seconds. The session goes on afterwards."`
+	Fresh bool `json:"fresh,omitempty" jsonschema:"Have the same answers judged again, and pay again."`
+}
+
+// judgedAnswer is an answer of judgeArgs.
+type judgedAnswer struct {
+	ID     string `json:"id"`
+	Text   string `json:"text"`
+	Author string `json:"author,omitempty" jsonschema:"The model that wrote the text, such as openai/gpt-5."`
+}
+
 // resultArgs are the arguments of the tools council_result and convene.
 type resultArgs struct {
 	ID   string `json:"session_id" jsonschema:"The session_id of a result of council or convene."`
@@ -57,7 +80,7 @@ type reportArgs struct {
 	Category string `json:"category,omitempty" jsonschema:"Only sessions of this category."`
 }
 
-// ToolResult is what the tools council, convene, council_result and council_cancel return.
+// ToolResult is what the tools council, judge, convene, council_result and council_cancel return.
 type ToolResult struct {
 	SessionID   string                `json:"session_id"`
 	Status      council.Status        `json:"status" jsonschema:"running, complete, degraded (some model is missing), failed or cancelled"`
@@ -70,6 +93,7 @@ type ToolResult struct {
 	Degradation []council.Degradation `json:"degradation" jsonschema:"what is missing from the session, and why"`
 	Warnings    []council.Warning     `json:"warnings"`
 	CostUSD     *float64              `json:"cost_usd" jsonschema:"null where it is unknown"`
+	Judgement   any                   `json:"judgement" jsonschema:"what the judges of given answers said: the schema Judgement in /openapi.yaml; null where no answers were given"`
 	Next        *string               `json:"next" jsonschema:"what to call for the answer; null when the session has ended"`
 }
 
@@ -107,6 +131,23 @@ func (s *Server) addTools() {
 		}),
 		Annotations: &mcp.ToolAnnotations{OpenWorldHint: new(true), DestructiveHint: new(false)},
 	}, s.ask)
+	mcp.AddTool(s.server, &mcp.Tool{
+		Name: "judge", Title: "Have answers judged",
+		Description: "Have the reviewers of a council judge answers that exist already. Each judge reads two answers in both " +
+			"orders, and has a vote only if it keeps to it. The result is what these judges prefer, and need not be true. It " +
+			"costs one model call for each judge and order.",
+		InputSchema: schema[judgeArgs](categories, wait, func(p map[string]*jsonschema.Schema) {
+			p["question"].MinLength = new(1)
+			p["answers"].Type = "array"
+			p["answers"].Types = nil
+			p["answers"].MinItems = new(2)
+			p["answers"].MaxItems = new(council.MaxJudged)
+			p["orders"].Enum = []any{council.OrdersOne, council.OrdersBoth}
+			p["exclude"].Enum = []any{council.ExcludeFamily, council.ExcludeSelf, council.ExcludeNone}
+			p["max_cost_usd"].ExclusiveMinimum = new(0.0)
+		}),
+		Annotations: &mcp.ToolAnnotations{OpenWorldHint: new(true), DestructiveHint: new(false)},
+	}, s.judge)
 	mcp.AddTool(s.server, &mcp.Tool{
 		Name: "convene", Title: "Ask the whole council",
 		Description: "Ask the other members too, after a session of the council that ended with the answer of the members " +
@@ -212,6 +253,9 @@ func resultOf(s *council.Session) ToolResult {
 			*r.First += fmt.Sprintf("; to ask the other members too, call convene with session_id %q", s.ID)
 		}
 	}
+	if s.Mode == council.ModeJudge {
+		r.Judgement = ranking.Judged(s)
+	}
 	if len(s.Stage2) > 0 && s.Status != council.StatusRunning {
 		r.Agreement = &s.Metadata.Agreement.Sentence
 	}
@@ -230,6 +274,15 @@ func resultOf(s *council.Session) ToolResult {
 // session.
 func toolResult(r ToolResult) *mcp.CallToolResult {
 	var text strings.Builder
+	if j, ok := r.Judgement.(council.Judgement); ok {
+		text.Write(render.Judgement(j))
+		if r.Next != nil {
+			fmt.Fprintf(&text, "%s.\n", *r.Next)
+		} else {
+			fmt.Fprintln(&text, render.Cost(j.Usage))
+		}
+		return linked(text.String(), r.SessionID)
+	}
 	if r.Answer != nil {
 		fmt.Fprintf(&text, "%s\n\n", strings.TrimSpace(*r.Answer))
 	}
@@ -263,11 +316,16 @@ func toolResult(r ToolResult) *mcp.CallToolResult {
 	if r.CostUSD != nil {
 		fmt.Fprintf(&text, "Cost: $%.4f\n", *r.CostUSD)
 	}
+	return linked(text.String(), r.SessionID)
+}
+
+// linked returns a text with a link to a whole session.
+func linked(text, session string) *mcp.CallToolResult {
 	return &mcp.CallToolResult{Content: []mcp.Content{
-		&mcp.TextContent{Text: text.String()},
+		&mcp.TextContent{Text: text},
 		&mcp.ResourceLink{
-			URI:         sessionURI + r.SessionID,
-			Name:        "session " + r.SessionID,
+			URI:         sessionURI + session,
+			Name:        "session " + session,
 			Title:       "The whole session",
 			MIMEType:    "application/json",
 			Description: "Answers, reviews, ranking, audit and cost.",
