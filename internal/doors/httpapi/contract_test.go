@@ -176,6 +176,10 @@ var schemas = map[string]reflect.Type{
 	"Ledger": reflect.TypeFor[spend.State](), "LedgerReason": reflect.TypeFor[spend.Skipped](), "Acceptance": reflect.TypeFor[spend.Acceptance](),
 	"Mode": reflect.TypeFor[council.Mode](), "AnswerForm": reflect.TypeFor[council.AnswerForm](),
 	"AnswerFrom": reflect.TypeFor[council.AnswerFrom](), "FirstAsked": reflect.TypeFor[council.FirstAsked](),
+	"JudgeRequest": reflect.TypeFor[council.JudgeSubmission](), "JudgeAnswer": reflect.TypeFor[council.JudgeAnswer](),
+	"Judgement": reflect.TypeFor[council.Judgement](), "Verdict": reflect.TypeFor[council.Verdict](),
+	"JudgedAnswer": reflect.TypeFor[council.JudgedAnswer](), "JudgeBallot": reflect.TypeFor[council.JudgeBallot](),
+	"JudgeReading": reflect.TypeFor[council.JudgeReading](), "Exclusion": reflect.TypeFor[council.Exclusion](),
 	"Convening":    reflect.TypeFor[httpapi.Convening](),
 	"CostEstimate": reflect.TypeFor[spend.Estimate](), "EstimatePart": reflect.TypeFor[spend.Figure](),
 }
@@ -184,7 +188,7 @@ var schemas = map[string]reflect.Type{
 var nilLists = map[string]bool{"Map.agreed": true, "Map.disputed": true, "Map.only_one_said": true, "Map.open": true}
 
 // subsets are string types of which one field uses only some values.
-var subsets = map[string]bool{"ChangePoint.verdict": true, "Answer.status": true, "Review.status": true, "Synthesis.status": true}
+var subsets = map[string]bool{"ChangePoint.verdict": true, "Answer.status": true, "Review.status": true, "Synthesis.status": true, "JudgeReading.status": true}
 
 // Every schema is exactly what encoding/json makes of its Go type, both ways:
 // names, types, what may be null, what may be missing, and the closed lists.
@@ -395,6 +399,13 @@ func stringConstants(t *testing.T, dirs ...string) map[string][]string {
 // moody is a Council that panics when the test says so.
 type moody struct{ httpapi.Council }
 
+func (m moody) PrepareJudge(r council.JudgeRequest) (council.Plan, error) {
+	if r.Question == "panic" {
+		panic("asked to")
+	}
+	return m.Council.PrepareJudge(r)
+}
+
 func (m moody) Prepare(r council.Request) (council.Plan, error) {
 	if r.Query == "panic" || len(r.Messages) > 0 && r.Messages[0].Content == "panic" {
 		panic("asked to")
@@ -586,6 +597,17 @@ func TestContractHasTheStatuses(t *testing.T) {
 	convene := func(id func() string, body string, headers ...string) call {
 		return call{method: "POST", path: "/v1/council/{id}/convene", body: body, headers: headers, id: id}
 	}
+	judge := func(body string, headers ...string) call {
+		return call{method: "POST", path: "/v1/judge", body: body, headers: headers}
+	}
+	judgedPair := sync.OnceValue(func() string {
+		_, data := s.Call(t, "POST", "/v1/judge", pairBody, auth...)
+		var j council.Judgement
+		if err := json.Unmarshal(data, &j); err != nil {
+			t.Fatal(err)
+		}
+		return j.SessionID
+	})
 	alone := settled(`["amber","birch","cedar"]`)
 	stalled := convene(alone, "", auth...)
 	stalled.send = func() (*http.Response, []byte) {
@@ -694,6 +716,27 @@ func TestContractHasTheStatuses(t *testing.T) {
 			method: "POST", path: "/v1/council",
 			send: func() (*http.Response, []byte) { return s.Stalled(t, "POST", "/v1/council", auth...) },
 		},
+		{method: "POST", path: "/v1/council/estimate", body: pairBody, headers: auth},
+		judge(pairBody, auth...),
+		judge(strings.Replace(pairBody, `]`, `,{"id":"c","text":"three"}],"orders":"both"`, 1), auth...),
+		judge(strings.Replace(pairBody, `{`, `{"background":true,`, 1), append([]string{"Idempotency-Key", "4"}, auth...)...),
+		judge(pairBody, append([]string{"Idempotency-Key", "4"}, auth...)...),
+		judge(`{`, auth...),
+		judge(pairBody),
+		judge(pairBody, append([]string{"Origin", "https://elsewhere.example"}, auth...)...),
+		{method: "PUT", path: "/v1/judge", headers: auth},
+		{method: "POST", path: "/v1/judge", send: func() (*http.Response, []byte) { return s.Stalled(t, "POST", "/v1/judge", auth...) }},
+		judge(strings.Repeat(" ", 2<<20), auth...),
+		judge(`x`, append([]string{"Content-Type", "text/csv"}, auth...)...),
+		judge(`{"question":"x","answers":[]}`, auth...),
+		judge(strings.Replace(pairBody, "Why is the sky blue?", "panic", 1), auth...),
+		judge(strings.Replace(pairBody, `{`, `{"timeout_seconds":0.0001,`, 1), auth...),
+		{method: "GET", path: "/v1/judge/{id}", headers: auth, id: judgedPair},
+		{method: "GET", path: "/v1/judge/{id}", id: judgedPair},
+		{method: "GET", path: "/v1/judge/{id}", headers: auth, id: alone},
+		{method: "PUT", path: "/v1/judge/{id}", headers: auth, id: judgedPair},
+		{method: "GET", path: "/v1/council/{id}", headers: auth, id: judgedPair},
+		{method: "GET", path: "/v1/council/{id}/request", headers: auth, id: judgedPair},
 		{method: "GET", path: "/v1/models", headers: auth},
 		{method: "GET", path: "/v1/models"},
 		{method: "PUT", path: "/v1/models", headers: auth},
@@ -870,6 +913,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "POST", path: "/v1/disagreement", body: `{"answers":[]}`, headers: auth},
 		{method: "POST", path: "/v1/disagreement", body: byJudge, headers: auth},
 		{method: "POST", path: "/v1/disagreement", body: byEmbedding, headers: auth},
+		{method: "POST", path: "/v1/judge", send: func() (*http.Response, []byte) { return overLimit("/v1/judge", pairBody) }},
 		{method: "POST", path: "/v1/disagreement", send: func() (*http.Response, []byte) { return overLimit("/v1/disagreement", byJudge) }},
 		{method: "POST", path: "/v1/disagreement", body: strings.Replace(twoAnswers, "Why?", "panic", 1), headers: auth},
 		{method: "POST", path: "/v1/disagreement", send: func() (*http.Response, []byte) {
