@@ -41,8 +41,14 @@ func choosing(answers ...string) []simllm.Model {
 // begin begins a session in the background, and returns its view.
 func begin(t *testing.T, origin, request string) (view string) {
 	t.Helper()
+	return beginAt(t, origin, "/v1/council", request)
+}
+
+// beginAt is begin for another route.
+func beginAt(t *testing.T, origin, route, request string) (view string) {
+	t.Helper()
 	body := strings.NewReader(`{"background": true, ` + request + `}`)
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, origin+"/v1/council", body)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, origin+route, body)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,6 +100,29 @@ func TestModes(t *testing.T) {
 			p.picture(name)
 		})
 	}
+}
+
+// TestJudged holds that a session of judges shows the question, the given answers, the ranking and the reviews, and no
+// final answer.
+func TestJudged(t *testing.T) {
+	t.Parallel()
+	origin := daemon(t, nil, members()[:2]...)
+	p := open(t, origin, beginAt(t, origin, "/v1/judge",
+		`"question": "Why is the sky blue?", "answers": [{"id": "x", "text": "The sea."}, {"id": "y", "text": "It scatters."}]`))
+	p.says(said, "The judges have finished.")
+	p.says("#session h1", "Why is the sky blue?")
+	p.until(`document.querySelector("#session a[href^='#/again/']")`)
+	if got, want := value[string](p, parts), "Reviews, Answers, Ranking, Reviews, Audit, Figures, Go on"; got != want {
+		t.Errorf("it shows %q, want %q", got, want)
+	}
+	if got := value[string](p, seats(answers)); !strings.Contains(got, "x already given") || !strings.Contains(got, "y already given") {
+		t.Errorf("the answers are %q", got)
+	}
+	p.says(answers, "This answer was given to the judges.")
+	for _, violation := range p.violations() {
+		t.Error(violation)
+	}
+	p.picture("judged")
 }
 
 // TestModesLive holds that a session that runs shows only stages that will run.

@@ -99,10 +99,11 @@ function seat(model, since) {
   return s;
 }
 
-// answerInto shows a member's answer in its seat.
-export function answerInto(seat, a) {
+// answerInto shows a member's answer in its seat. The argument judged says that the caller gave the answer to judges.
+export function answerInto(seat, a, judged) {
   if (seat.ended) return; // the same answer arrives more than once
-  const paid = a.given ? "The earlier session has paid for this answer." : spent(a);
+  const given = judged ? "This answer was given to the judges." : "The earlier session has paid for this answer.";
+  const paid = a.given ? given : spent(a);
   const hint = el("p", { class: "hint" }, paid, a.finish_reason ? ` · ended with “${a.finish_reason}”` : "");
   if (a.error) {
     seat.end("error", a.latency_ms, a.error.message, failure(a.error), hint);

@@ -38,8 +38,9 @@ export async function watch(section, signal, id) {
       case "session.started":
         state.started = data;
         view.members(data);
-        tally("stage1", data.models.length, state.answers, "failed");
-        view.say(data.models.length === 1 ? `Asking ${data.models[0]}.` : "Asking the members.");
+        if (data.mode !== "judge") tally("stage1", data.models.length, state.answers, "failed");
+        view.say(data.mode === "judge" ? "Asking the judges."
+          : data.models.length === 1 ? `Asking ${data.models[0]}.` : "Asking the members.");
         break;
       case "stage1.delta":
         state.texts.set(data.model, (state.texts.get(data.model) ?? "") + data.text);
@@ -54,6 +55,7 @@ export async function watch(section, signal, id) {
       case "stage1.answer":
         state.answers.set(data.model, data);
         view.answer(data);
+        if (data.given && state.started.mode === "judge") break;
         tally("stage1", state.started.models.length, state.answers, "failed");
         view.say(data.status === "ok" ? `${data.model} has answered.` : `${data.model} failed to answer.`);
         break;
@@ -212,6 +214,7 @@ function layout(section, signal, id) {
   let what; // the request; null if the daemon cannot return it, undefined until it is known
   // ended is the session, or null until its end. drawn says whether the actions on the session are shown.
   let ended = null, drawn = false;
+  let judged = false; // whether the answers were given to judges, so that there is no final answer
   // run shows the stages with these names, and hides the others.
   const run = (some) => {
     for (const [stage, step] of steps) step.hidden = !some.includes(stage);
@@ -263,11 +266,12 @@ function layout(section, signal, id) {
       }
       step.classList.toggle("past", stage < now);
     }),
-    members: ({ models, reviewers, chairman }) => {
-      answers.place(models, "session");
+    members: ({ models, reviewers, chairman, mode }) => {
+      judged = mode === "judge";
+      answers.place(models, judged ? null : "session");
       reviews.place(reviewers, null);
       wholeAnswers.hidden = false;
-      run(["stage1", reviewers.length > 0 ? "stage2" : null, chairman ? "stage3" : null]);
+      run([judged ? null : "stage1", reviewers.length > 0 ? "stage2" : null, chairman ? "stage3" : null]);
     },
     // first says what the members that began decided. The argument from is the id of the session that has their
     // answers, or undefined.
@@ -284,7 +288,7 @@ function layout(section, signal, id) {
       tick();
     },
     writing: (model, so) => answers.seats.get(model)?.write(so),
-    answer: (a) => answerInto(answers.seats.get(a.model), a),
+    answer: (a) => answerInto(answers.seats.get(a.model), a, judged),
     review: (r) => reviewInto(reviews.seats.get(r.model), r),
     tally: (t, all, ballots) => {
       ranking.replaceChildren(ranking.firstChild, el("details", { class: "fold" }, el("summary", {}, "Votes, support and agreement"), standings(t)));
@@ -319,7 +323,7 @@ function layout(section, signal, id) {
       if (ran) run(ran);
       if (first) view.first(first, from);
       if (s.stage2.length === 0) view.compare(s.stage1);
-      if (!s.stage3) {
+      if (!s.stage3 && !judged) {
         view.text(s.answer, true);
         author.textContent = origin(s);
       }
@@ -328,7 +332,7 @@ function layout(section, signal, id) {
       steps.forEach((step) => step.classList.add("past"));
       if (s.status === "degraded") {
         notice("warn",
-          el("p", {}, el("strong", {}, "Degraded: "), "the answer stands, but part of the council is missing."),
+          el("p", {}, el("strong", {}, "Degraded: "), judged ? "some judges are missing." : "the answer stands, but part of the council is missing."),
           s.stage3?.fallback ? el("p", {}, fallbacks[s.stage3.fallback](s.stage3)) : null,
           el("ul", {}, s.degradation.map((d) => el("li", {}, `${stages[d.stage]}: ${d.model}: ${d.message} (${d.code})`))));
       }
@@ -340,7 +344,7 @@ function layout(section, signal, id) {
       // If this fails, the summary still has the cost.
       import("./spend.js").then((spend) => spend.bill(bill, s, signal), () => {});
       figures.hidden = false;
-      view.say(`The answer is ${s.status}.`);
+      view.say(judged ? "The judges have finished." : `The answer is ${s.status}.`);
       ended = s;
       view.further();
     },
