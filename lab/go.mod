@@ -9,6 +9,11 @@ require (
 	github.com/sashabaranov/go-openai v1.43.0
 )
 
-require gonum.org/v1/gonum v0.17.0 // indirect
+require (
+	github.com/google/uuid v1.6.0 // indirect
+	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3 // indirect
+	golang.org/x/text v0.43.0 // indirect
+	gonum.org/v1/gonum v0.17.0 // indirect
+)
 
 replace github.com/councild/councild => ../
