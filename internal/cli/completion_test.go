@@ -42,7 +42,7 @@ _councild; complete -p councild >/dev/null && echo "${COMPREPLY[*]}"`
 func TestCompletionOfOtherShells(t *testing.T) {
 	for shell, wants := range map[string][]string{
 		"zsh": {
-			"#compdef councild\n", "'') candidates='serve demo ask check sessions ", "'/sessions/list') candidates='--server --search --status --limit --json --help' ;;",
+			"#compdef councild\n", "'') candidates='serve demo ask judge check sessions ", "'/sessions/list') candidates='--server --search --status --limit --json --help' ;;",
 			"compadd -- ${=candidates} || _files\n",
 		},
 		"fish": {

@@ -105,13 +105,8 @@ func read(file string) (map[reading]string, error) {
 	type ballot struct{ judge, session string }
 	readings := map[ballot]reading{}
 	winners := map[ballot]string{}
-	for lines := bufio.NewScanner(in); ; {
-		if !lines.Scan() {
-			if err := lines.Err(); err != nil {
-				return nil, err
-			}
-			break
-		}
+	lines := bufio.NewScanner(in)
+	for lines.Scan() {
 		var r council.BiasMetricRecord
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
 			return nil, err
@@ -126,6 +121,9 @@ func read(file string) (map[reading]string, error) {
 		if *r.ScoreValue > 0 {
 			winners[b] = r.ModelID
 		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, err
 	}
 	preferred := map[reading]string{}
 	for b, r := range readings {

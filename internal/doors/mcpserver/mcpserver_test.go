@@ -187,7 +187,7 @@ func TestToolsAreDescribed(t *testing.T) {
 			want := map[string]string{
 				"convene":        "read-only false, idempotent true, destructive false, open true",
 				"council":        "read-only false, idempotent false, destructive false, open true",
-				"judge": "read-only false, idempotent false, destructive false, open true",
+				"judge":          "read-only false, idempotent false, destructive false, open true",
 				"council_result": "read-only true, idempotent true, open false",
 				"council_cancel": "read-only false, idempotent true, destructive true, open false",
 				"bias_report":    "read-only true, idempotent true, open false",
