@@ -45,7 +45,7 @@ type judgeArgs struct {
 	Question   string          `json:"question" jsonschema:"What the answers answer, with everything a judge has to know."`
 	Answers    []judgedAnswer  `json:"answers" jsonschema:"The answers to judge: two to compare, or up to 26 to rank."`
 	Council    string          `json:"council,omitempty" jsonschema:"The council whose reviewers judge; leave it out for the default one."`
-	Orders     council.Orders  `json:"orders,omitempty" jsonschema:"Show three or more answers to each judge in one order (the default) or in both; two are always shown in both."`
+	Orders     council.Orders  `json:"orders,omitempty" jsonschema:"More than two answers are shown to each judge in one order (the default) or in both; two are always shown in both."`
 	Exclude    council.Exclude `json:"exclude,omitempty" jsonschema:"Whose answers a judge does not read: family (its maker's, the default), self (its model's) or none."`
 	Criteria   string          `json:"criteria,omitempty" jsonschema:"What the judges look for, in place of general quality."`
 	Category   string          `json:"category,omitempty" jsonschema:"What the question is about, for the statistics."`
@@ -59,7 +59,7 @@ type judgeArgs struct {
 type judgedAnswer struct {
 	ID     string `json:"id"`
 	Text   string `json:"text"`
-	Author string `json:"author,omitempty" jsonschema:"The model that wrote the text, such as openai/gpt-5."`
+	Author string `json:"author,omitempty" jsonschema:"The model that wrote the text, such as ~openai/gpt-latest."`
 }
 
 // resultArgs are the arguments of the tools council_result and convene.
