@@ -31,6 +31,7 @@ type JudgeSubmission struct {
 	Background bool `json:"background,omitempty"`
 }
 
+// The limits of a JudgeRequest.
 const (
 	MaxJudged = 26 // the most answers of a JudgeRequest
 	MaxRubric = 20 // the most statements of a rubric

@@ -232,7 +232,7 @@ func noJudge(excluded []council.Exclusion) error {
 	for _, x := range excluded {
 		by[x.Judge] = append(by[x.Judge], fmt.Sprintf("%s (%s)", x.Answer, x.Why))
 	}
-	var all []string
+	all := make([]string, 0, len(by))
 	for _, judge := range slices.Sorted(maps.Keys(by)) {
 		all = append(all, judge+" may not read "+strings.Join(by[judge], ", "))
 	}

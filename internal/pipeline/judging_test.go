@@ -1,8 +1,10 @@
 package pipeline_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -14,6 +16,7 @@ import (
 
 // judges builds a council whose reviewers reply as a function says.
 func judges(t *testing.T, n int, reply func(judge int, task simllm.Task) string, mutate ...func(*pipeline.Options)) harness {
+	t.Helper()
 	models := members(n)
 	for i := range models {
 		models[i].Reply = func(task simllm.Task) (string, bool) { return reply(i, task), task.Kind == simllm.Review }
@@ -116,7 +119,7 @@ func TestJudgesSeeNoTextOfTheirMaker(t *testing.T) {
 		r := council.JudgeRequest{Question: "Why?", Seed: &seed}
 		for i := range 2 + seed%5 {
 			r.Answers = append(r.Answers, council.JudgeAnswer{
-				ID: fmt.Sprint(i), Text: fmt.Sprint("text ", i), Author: makers[(seed/7+i)%5] + "/m" + fmt.Sprint(i),
+				ID: strconv.FormatInt(i, 10), Text: fmt.Sprint("text ", i), Author: fmt.Sprintf("%s/m%d", makers[(seed/7+i)%5], i),
 			})
 		}
 		plan, err := h.PrepareJudge(r)
@@ -160,7 +163,8 @@ func TestExcludedJudges(t *testing.T) {
 	_, err := build(t, members(2)).PrepareJudge(council.JudgeRequest{
 		Question: "?", Answers: []council.JudgeAnswer{{ID: "1", Text: "x", Author: "amber"}, {ID: "2", Text: "y", Author: "birch"}},
 	})
-	if code(err) != council.CodeInvalid || !strings.Contains(fmt.Sprint(err.(*council.Error).Fields), "amber may not read 1 (same model)") {
+	failure, ok := errors.AsType[*council.Error](err)
+	if !ok || failure.Code != council.CodeInvalid || !strings.Contains(fmt.Sprint(failure.Fields), "amber may not read 1 (same model)") {
 		t.Errorf("%v", err)
 	}
 }
@@ -192,7 +196,7 @@ func TestJudgeRefused(t *testing.T) {
 	h := judges(t, 3, byText)
 	many := make([]council.JudgeAnswer, 27)
 	for i := range many {
-		many[i] = council.JudgeAnswer{ID: fmt.Sprint(i), Text: "x"}
+		many[i] = council.JudgeAnswer{ID: strconv.Itoa(i), Text: "x"}
 	}
 	doubled, empty, named := pair(), pair(), pair()
 	doubled[1].ID = "a"
@@ -219,7 +223,7 @@ func TestJudgeRefused(t *testing.T) {
 	}
 	for name, tt := range tests {
 		_, err := h.PrepareJudge(tt.request)
-		failure, ok := err.(*council.Error)
+		failure, ok := errors.AsType[*council.Error](err)
 		if !ok || failure.Code != council.CodeInvalid || failure.Fields[0].Field != tt.field || !strings.Contains(failure.Fields[0].Fix, tt.fix) {
 			t.Errorf("%s: %v %v", name, err, failure)
 		}

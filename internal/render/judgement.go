@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -95,7 +96,7 @@ func writeJudged(b *bytes.Buffer, ranking []council.JudgedAnswer) {
 	for _, a := range ranking {
 		rank := "-"
 		if a.Rank != nil {
-			rank = fmt.Sprint(*a.Rank)
+			rank = strconv.Itoa(*a.Rank)
 		}
 		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\n", rank, clip(a.ID), figure(a.Borda), figure(a.MeanScore), a.Ballots)
 	}
