@@ -107,12 +107,15 @@ func TestMake(t *testing.T) {
 }
 
 func TestMakeNothing(t *testing.T) {
-	none, frozen := sessionRecords("s"), sessionRecords("s")
+	none, frozen, judged := sessionRecords("s"), sessionRecords("s"), sessionRecords("s")
 	for i := range none {
 		none[i].RankValue, none[i].Status = nil, council.BallotError
 		frozen[i].BlockID = new("block")
+		judged[i].Source = council.SourceJudge
 	}
-	for name, records := range map[string][]council.BiasMetricRecord{"no records": nil, "no ballots": none, "frozen answers": frozen} {
+	for name, records := range map[string][]council.BiasMetricRecord{
+		"no records": nil, "no ballots": none, "frozen answers": frozen, "judged answers": judged,
+	} {
 		if e := consent.Make(records, options(4)); e != nil {
 			t.Errorf("%s make %+v", name, e)
 		}

@@ -83,7 +83,7 @@ type Judgement struct {
 	Status      Status         `json:"status"`
 	Verdict     *Verdict       `json:"verdict"` // null unless there are two answers and the session has a result
 	Ranking     []JudgedAnswer `json:"ranking"` // the best first
-	Ballots     []JudgeBallot  `json:"ballots"` // one for each judge that was asked
+	Ballots     []JudgeBallot  `json:"ballots"` // in the order of the judges; excluded judges have none
 	Excluded    []Exclusion    `json:"excluded"`
 	Agreement   Agreement      `json:"agreement"`
 	Warnings    []Warning      `json:"warnings"`
@@ -98,7 +98,7 @@ type JudgedAnswer struct {
 	ID        string   `json:"id"`
 	Rank      *int     `json:"rank"`       // null if no vote ranks the answer
 	Borda     *float64 `json:"borda"`      // Standing.BordaNormalized
-	MeanScore *float64 `json:"mean_score"` // of all scores that judges gave, 1 to 10; null if there are none
+	MeanScore *float64 `json:"mean_score"` // the mean of all scores that judges gave, 1 to 10, or null without scores
 	Ballots   int      `json:"ballots"`    // how many votes rank the answer
 }
 

@@ -90,7 +90,7 @@ func run(ctx context.Context, file string, out io.Writer) error {
 
 // read returns the answer that each judge preferred in each reading.
 func read(file string) (map[reading]string, error) {
-	f, err := os.Open(file)
+	f, err := os.Open(file) //nolint:gosec // the caller names the file
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +135,7 @@ func read(file string) (map[reading]string, error) {
 // repeating returns a pipeline whose judges repeat what was recorded, and a function that ends their provider. Without a
 // record, a judge returns no ballot.
 func repeating(ctx context.Context, judges []string, preferred map[reading]string) (*pipeline.Pipeline, func(), error) {
-	var models []simllm.Model
+	models := make([]simllm.Model, 0, len(judges))
 	for _, name := range judges {
 		models = append(models, simllm.Model{Name: name, Reply: func(task simllm.Task) (string, bool) {
 			label := map[string]string{}

@@ -44,7 +44,7 @@ func (a *API) judge(w http.ResponseWriter, r *http.Request) error {
 	return sendJudgement(w, s)
 }
 
-// judgeRefusal is refusal for a request to judge answers.
+// judgeRefusal does the same as refusal, for a request to judge answers.
 func (a *API) judgeRefusal(r *http.Request, p *Problems, request council.JudgeRequest) error {
 	if p.count > 0 {
 		request.Token = a.label(r)

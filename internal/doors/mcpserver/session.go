@@ -202,8 +202,8 @@ type progress struct {
 	begun   time.Time
 	members int
 	voters  int
-	judging bool
-	writer  int // 1 if a chairman writes, otherwise 0
+	judging bool // set if judges read answers that were given
+	writer  int  // 1 if a chairman writes, otherwise 0
 	answers int
 	ballots int
 	landed  int // calls that have ended
@@ -260,7 +260,7 @@ func (p *progress) Observe(e council.Event) {
 		}
 	case council.Answer:
 		p.answers++
-		if !p.judging { // The answers to judge are no calls.
+		if !p.judging { // The answers to judge were given, without calls.
 			landed++
 		}
 	case council.FirstAsked:
