@@ -77,11 +77,26 @@ const (
 	SameMaker = "same maker"
 )
 
+// Criterion says how the judges voted on a statement of a rubric.
+type Criterion struct {
+	Text string `json:"text"`
+	// Probability is the share of votes for the statement, smoothed as in POST /v1/decisions. It is null if half of the
+	// judges or more cast no vote.
+	Probability *float64 `json:"probability"`
+	Votes       []int    `json:"votes"` // against the statement and for it
+	Abstained   int      `json:"abstained"`
+	Failed      int      `json:"failed"`
+}
+
 // Judgement is the result of a session in which answers were judged. It speaks of these judges, and not of truth.
 type Judgement struct {
-	SessionID   string         `json:"session_id"`
-	Status      Status         `json:"status"`
-	Verdict     *Verdict       `json:"verdict"` // null unless there are two answers and the session has a result
+	SessionID string   `json:"session_id"`
+	Status    Status   `json:"status"`
+	Verdict   *Verdict `json:"verdict"` // null unless there are two answers and the session has a result
+	// Criteria has the statements of the rubric, in its order. It is null without a rubric.
+	Criteria []Criterion `json:"criteria"`
+	// Mean is the mean of the probabilities of Criteria. It is null if any of them is null.
+	Mean        *float64       `json:"mean"`
 	Ranking     []JudgedAnswer `json:"ranking"` // the best first
 	Ballots     []JudgeBallot  `json:"ballots"` // in the order of the judges; excluded judges have none
 	Excluded    []Exclusion    `json:"excluded"`

@@ -1,15 +1,15 @@
 package decide
 
-import (
-	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/stat"
-)
+import "github.com/councild/councild/internal/council"
 
 // Count counts the votes of all replies, for each question.
 func Count(questions []council.VoteQuestion, replies []Reply) []council.VoteCount {
 	counts := make([]council.VoteCount, len(questions))
 	for q := range counts {
 		counts[q].Votes = make([]int, len(questions[q].Options))
+		if questions[q].Kind == council.VotePredicate {
+			counts[q].Statement = questions[q].Instructions
+		}
 		for _, r := range replies {
 			switch {
 			case r.Error != nil:
@@ -22,46 +22,4 @@ func Count(questions []council.VoteQuestion, replies []Reply) []council.VoteCoun
 		}
 	}
 	return counts
-}
-
-// Result is what the votes on one question say.
-type Result struct {
-	Asked int // seats
-	// Refused says that half of the seats or more cast no vote. The other fields are then not set.
-	Refused bool
-	// Probabilities has a number for each option. They add up to 1.
-	Probabilities []float64
-	// Best is the option with the highest probability. Of equal options it is the first.
-	Best int
-	// Confidence says how much the votes concentrate on one option. It is 0 if all options have the same probability, and
-	// near 1 if many seats agree.
-	Confidence float64
-	// Score is the mean of the indices of the options, weighted with their probabilities.
-	Score float64
-}
-
-// Decide returns the result of the votes on one question. Each of k options with v of n votes has the probability
-// (v + 1/k) / (n + 1), as if one more judge had divided its vote equally.
-func Decide(count council.VoteCount) Result {
-	k := float64(len(count.Votes))
-	votes := 0
-	for _, v := range count.Votes {
-		votes += v
-	}
-	r := Result{Asked: votes + count.Abstained + count.Failed}
-	if 2*votes <= r.Asked {
-		r.Refused = true
-		return r
-	}
-	for i, v := range count.Votes {
-		p := (float64(v) + 1/k) / float64(votes+1)
-		r.Score += float64(i) * p
-		r.Probabilities = append(r.Probabilities, stat.Round(p))
-		if v > count.Votes[r.Best] {
-			r.Best = i
-		}
-	}
-	r.Confidence = stat.Round((k*r.Probabilities[r.Best] - 1) / (k - 1))
-	r.Score = stat.Round(r.Score)
-	return r
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/decide"
 	"github.com/councild/councild/internal/stage2"
 )
 
@@ -51,9 +52,6 @@ func (p *Pipeline) PrepareJudge(r council.JudgeRequest) (council.Plan, error) {
 	if err := v.err(); err != nil {
 		return council.Plan{}, err
 	}
-	if len(r.Rubric) > 0 {
-		return council.Plan{}, noRubric()
-	}
 	given := council.StagePlan{Kind: council.KindGiven, Given: map[string]string{}}
 	for _, a := range r.Answers {
 		given.Seats = append(given.Seats, council.Member{ID: a.ID, Model: a.Author})
@@ -63,28 +61,15 @@ func (p *Pipeline) PrepareJudge(r council.JudgeRequest) (council.Plan, error) {
 	plan.Twins, plan.Excluded = p.authors(r, judges)
 	for _, judge := range judges {
 		own := func(m council.Member) bool { return plan.Twins.Own(judge.ID, m.ID) }
-		if len(slices.DeleteFunc(slices.Clone(given.Seats), own)) >= 2 {
+		if len(slices.DeleteFunc(slices.Clone(given.Seats), own)) >= min(len(r.Answers), 2) { //nolint:mnd // to compare
 			asked = append(asked, judge)
 		}
 	}
 	if len(asked) == 0 {
 		return council.Plan{}, noJudge(plan.Excluded)
 	}
-	reviews := council.StagePlan{
-		Kind: council.KindReviews, Seats: asked, Prompt: stage2.PromptVersion, Criteria: r.Criteria, TimeEnd: 1, MoneyEnd: 1,
-		Twice: r.Orders == council.OrdersBoth || r.Orders == "" && len(r.Answers) == 2,
-	}
-	if reviews.Twice {
-		for _, judge := range asked {
-			judge.ID = seatID(judge.ID, 2) //nolint:mnd // the second reading
-			reviews.Seats = append(reviews.Seats, judge)
-		}
-	}
-	if r.Criteria != "" {
-		reviews.Prompt = stage2.CriteriaPromptVersion
-	}
 	plan.Mode = council.ModeJudge
-	plan.Stages = []council.StagePlan{given, reviews}
+	plan.Stages = []council.StagePlan{given, judgingStage(r, asked)}
 	plan.Versions.CouncilConfig = p.o.ConfigVersion + "+judge"
 	if p.o.Council != "" {
 		plan.Versions.CouncilConfig += "." + p.o.Council + "." + p.o.Hash(nil, judges)
@@ -101,6 +86,32 @@ func (p *Pipeline) PrepareJudge(r council.JudgeRequest) (council.Plan, error) {
 		})
 	}
 	return plan, nil
+}
+
+// judgingStage returns the stage in which the judges rank the answers of a request, or vote on its rubric.
+func judgingStage(r council.JudgeRequest, judges []council.Member) council.StagePlan {
+	stage := council.StagePlan{Seats: judges, TimeEnd: 1, MoneyEnd: 1}
+	if len(r.Rubric) > 0 {
+		stage.Kind = council.KindVotes
+		stage.Prompt = decide.PromptVersion
+		for _, statement := range r.Rubric {
+			stage.Questions = append(stage.Questions, council.Predicate(statement))
+		}
+		return stage
+	}
+	stage.Kind = council.KindReviews
+	stage.Prompt = stage2.PromptVersion
+	if stage.Criteria = r.Criteria; r.Criteria != "" {
+		stage.Prompt = stage2.CriteriaPromptVersion
+	}
+	stage.Twice = r.Orders == council.OrdersBoth || r.Orders == "" && len(r.Answers) == 2
+	if stage.Twice {
+		for _, judge := range judges {
+			judge.ID = seatID(judge.ID, 2) //nolint:mnd // the second reading
+			stage.Seats = append(stage.Seats, judge)
+		}
+	}
+	return stage
 }
 
 // checkJudged notes what is wrong with the answers of a request, and with the choices for judging them.
@@ -218,14 +229,6 @@ func (p *Pipeline) wrote(author string, judge council.Member) bool {
 		strings.EqualFold(author, model) || p.o.Same(author) == p.o.Same(judge.Model)
 }
 
-// noRubric returns the error of a request with a rubric. No stage asks the judges about a rubric yet: the plan of such a
-// request belongs here.
-func noRubric() error {
-	return &council.Error{Code: council.CodeInvalid, Detail: "the request is not valid", Fields: []council.FieldError{{
-		Field: "rubric", Message: "a rubric is not judged yet", Fix: "give a second answer, and leave the rubric out",
-	}}}
-}
-
 // noJudge returns the error of a request whose judges are all excluded.
 func noJudge(excluded []council.Exclusion) error {
 	by := map[string][]string{}
@@ -237,7 +240,7 @@ func noJudge(excluded []council.Exclusion) error {
 		all = append(all, judge+" may not read "+strings.Join(by[judge], ", "))
 	}
 	return &council.Error{Code: council.CodeInvalid, Detail: "the request is not valid", Fields: []council.FieldError{{
-		Field: "exclude", Message: "no judge has two answers left to compare: " + strings.Join(all, "; "),
+		Field: "exclude", Message: "no judge is left that may read the answers: " + strings.Join(all, "; "),
 		Fix: "ask a council with other models, or exclude fewer: self or none",
 	}}}
 }

@@ -45,7 +45,27 @@ func Judged(s *council.Session) council.Judgement {
 			MeanScore: meanScore(standing.Model, j.Ballots), Ballots: standing.VoteCount,
 		})
 	}
+	j.Criteria, j.Mean = criteria(s.Votes)
 	return j
+}
+
+// criteria returns the votes on the statements of a rubric, and the mean of their probabilities.
+func criteria(counts []council.VoteCount) (all []council.Criterion, mean *float64) {
+	sum := 0.0
+	known := 0
+	for _, count := range counts {
+		c := council.Criterion{Text: count.Statement, Votes: count.Votes, Abstained: count.Abstained, Failed: count.Failed}
+		if shares := SharesOf(count); !shares.Refused {
+			c.Probability = &shares.Probabilities[1]
+			sum += *c.Probability
+			known++
+		}
+		all = append(all, c)
+	}
+	if known > 0 && known == len(all) {
+		mean = new(stat.Round(sum / float64(known)))
+	}
+	return all, mean
 }
 
 // judgeBallot returns the ballot of a judge that has read the answers once or twice. The argument pair says that there

@@ -370,7 +370,7 @@ func (c DecisionRequest) decision(s *council.Session) Decision {
 
 // answer returns the answer to a question from its votes.
 func (q DecisionQuestion) answer(count council.VoteCount) DecisionAnswer {
-	result := decide.Decide(count)
+	result := ranking.SharesOf(count)
 	a := DecisionAnswer{Type: q.Type, Name: q.Name, Council: DecisionVotes{Asked: result.Asked, VoteCount: count}}
 	switch kind := council.VoteKind(q.Type); {
 	case result.Refused:
