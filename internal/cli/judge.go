@@ -26,6 +26,7 @@ type judgeCmd struct {
 	Orders     string   `placeholder:"NAME" help:"Show the answers to each judge in one order, or in both; two answers are always shown in both."`
 	Exclude    string   `placeholder:"NAME" help:"Whose answers a judge does not read: family (its maker's, the default), self (its model's) or none."`
 	Criteria   string   `placeholder:"TEXT" help:"What the judges look for, in place of general quality."`
+	Rubric     []string `sep:"none" placeholder:"TEXT" help:"A statement about the one answer, on which the judges vote (repeatable)."`
 	Seed       *int64   `placeholder:"N" help:"Replays labels and orders."`
 	MaxCostUSD *float64 `name:"max-cost-usd" placeholder:"X" help:"Most that the session may cost, in US dollars."`
 	Server     string   `placeholder:"URL" help:"Have the daemon at this URL judge, with the first of LLM_COUNCIL_API_TOKENS; default: run it here."`
@@ -118,6 +119,9 @@ func (c judgeCmd) request(ctx context.Context, cfg config.Config, stdin io.Reade
 	}
 	if c.Criteria != "" {
 		r.Criteria = c.Criteria
+	}
+	if len(c.Rubric) > 0 {
+		r.Rubric = c.Rubric
 	}
 	if c.Seed != nil {
 		r.Seed = c.Seed

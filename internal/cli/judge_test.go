@@ -71,6 +71,12 @@ func TestJudge(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &j); code != exitOK || err != nil || len(j.Ballots) != 3 || j.Verdict.For["y"] != 2 || j.Seed != 7 {
 		t.Errorf("%d %v: %s", code, err, stdout)
 	}
+	code, stdout, stderr := command(t, "judge", "--question", "Why?", "--answer", "y="+long, "--rubric", "It is short.", "--rubric", "It is true.")
+	for _, want := range []string{"The share of votes for a statement is ", "  It is short. (", "  It is true. (", ": complete\n"} {
+		if code != exitOK || !strings.Contains(stdout, want) {
+			t.Errorf("a rubric: %d, no %q: %s%s", code, want, stdout, stderr)
+		}
+	}
 	for _, at := range [][]string{nil, {"--server", d.URL()}} {
 		code, stdout, _ := command(t, append([]string{"judge", body, "--json", "--estimate"}, at...)...)
 		var e spend.Estimate

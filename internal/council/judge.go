@@ -90,11 +90,10 @@ type Criterion struct {
 
 // Judgement is the result of a session in which answers were judged. It speaks of these judges, and not of truth.
 type Judgement struct {
-	SessionID string   `json:"session_id"`
-	Status    Status   `json:"status"`
-	Verdict   *Verdict `json:"verdict"` // null unless there are two answers and the session has a result
-	// Criteria has the statements of the rubric, in its order. It is null without a rubric.
-	Criteria []Criterion `json:"criteria"`
+	SessionID string      `json:"session_id"`
+	Status    Status      `json:"status"`
+	Verdict   *Verdict    `json:"verdict"`  // null unless there are two answers and the session has a result
+	Criteria  []Criterion `json:"criteria"` // the statements of the rubric, in its order. It is empty without a rubric.
 	// Mean is the mean of the probabilities of Criteria. It is null if any of them is null.
 	Mean        *float64       `json:"mean"`
 	Ranking     []JudgedAnswer `json:"ranking"` // the best first

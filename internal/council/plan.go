@@ -420,8 +420,15 @@ func (p Plan) Session() *Session {
 			first.Asked = append(first.Asked, m.ID)
 		}
 	}
+	var rubric []string
+	if p.Mode == ModeJudge {
+		for _, q := range p.Stage(KindVotes).Questions {
+			rubric = append(rubric, q.Instructions)
+		}
+	}
 	return &Session{
-		ID: p.SessionID, Status: StatusRunning, Created: p.Created, Query: p.Preview(), Council: p.CouncilLabel(),
+		Rubric: rubric,
+		ID:     p.SessionID, Status: StatusRunning, Created: p.Created, Query: p.Preview(), Council: p.CouncilLabel(),
 		User: p.User, Mode: p.Mode, AnswerFrom: AnswerFrom{Rule: RuleNone, Tied: []string{}}, Degradation: []Degradation{},
 		Stage1: make([]Answer, 0, len(p.Members())), Stage2: make([]Review, 0, len(p.Reviewers())),
 		Metadata: Metadata{

@@ -38,6 +38,8 @@ type Session struct {
 	Stage1      []Answer      `json:"stage1"` // in the order of the members
 	Stage2      []Review      `json:"stage2"` // in the order of the reviewers
 	Stage3      *Synthesis    `json:"stage3"`
+	// Rubric has the statements of a rubric, on which judges vote, in the order of Votes.
+	Rubric []string `json:"rubric,omitempty"`
 	// Votes has an element for each question of a stage of KindVotes.
 	Votes    []VoteCount `json:"votes,omitempty"`
 	Metadata Metadata    `json:"metadata"`

@@ -34,8 +34,7 @@ func Predicate(statement string) VoteQuestion {
 
 // VoteCount says how the seats voted on one question.
 type VoteCount struct {
-	Statement string `json:"statement,omitempty"` // of VotePredicate
-	Votes     []int  `json:"votes"`               // in the order of the question's options
-	Abstained int    `json:"abstained"`           // seats whose reply holds no vote on the question
-	Failed    int    `json:"failed"`              // seats without a reply that can be read
+	Votes     []int `json:"votes"`     // in the order of the question's options
+	Abstained int   `json:"abstained"` // seats whose reply holds no vote on the question
+	Failed    int   `json:"failed"`    // seats without a reply that can be read
 }

@@ -7,9 +7,6 @@ func Count(questions []council.VoteQuestion, replies []Reply) []council.VoteCoun
 	counts := make([]council.VoteCount, len(questions))
 	for q := range counts {
 		counts[q].Votes = make([]int, len(questions[q].Options))
-		if questions[q].Kind == council.VotePredicate {
-			counts[q].Statement = questions[q].Instructions
-		}
 		for _, r := range replies {
 			switch {
 			case r.Error != nil:

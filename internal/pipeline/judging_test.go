@@ -232,3 +232,33 @@ func TestJudgeRefused(t *testing.T) {
 		t.Errorf("%d calls", h.requests())
 	}
 }
+
+// One answer is judged by a rubric: the judges vote on its statements, and see the question.
+func TestJudgedByRubric(t *testing.T) {
+	heard := &heard{}
+	h := build(t, voters(), listen(heard))
+	one := []council.JudgeAnswer{{ID: "a", Text: "Because of Rayleigh scattering.", Author: "amber"}}
+	_, s := h.judge(t, council.JudgeRequest{Answers: one, Rubric: []string{"It names a cause.", "It is polite."}})
+	if s.Mode != council.ModeJudge || s.Status != council.StatusComplete || len(s.Votes) != 2 || len(s.Stage2) != 0 || h.requests() != 3 {
+		t.Errorf("%s, %s, %v, %d calls", s.Mode, s.Status, s.Votes, h.requests())
+	}
+	if want := []council.Exclusion{{Judge: "amber", Answer: "a", Why: council.SameModel}}; !slices.Equal(want, s.Metadata.Excluded) {
+		t.Errorf("%v", s.Metadata.Excluded)
+	}
+	if count := s.Votes[0]; s.Rubric[0] != "It names a cause." || count.Votes[0]+count.Votes[1]+count.Abstained+count.Failed != 3 {
+		t.Errorf("%+v", count)
+	}
+	for _, prompt := range heard.prompts(s.ID, council.StageVotes) {
+		if !strings.Contains(prompt, "Why is the sky blue?") || !strings.Contains(prompt, one[0].Text) {
+			t.Errorf("a prompt lacks the question or the answer: %.300q", prompt)
+		}
+	}
+	if len(h.notes.batches) != 0 {
+		t.Errorf("%d records", len(h.notes.batches[0]))
+	}
+	_, err := build(t, members(1), func(o *pipeline.Options) { o.Mode = council.ModeSingle }).PrepareJudge(
+		council.JudgeRequest{Question: "?", Answers: one, Rubric: []string{"x"}})
+	if code(err) != council.CodeInvalid {
+		t.Errorf("its only judge wrote it: %v", err)
+	}
+}

@@ -45,16 +45,17 @@ func Judged(s *council.Session) council.Judgement {
 			MeanScore: meanScore(standing.Model, j.Ballots), Ballots: standing.VoteCount,
 		})
 	}
-	j.Criteria, j.Mean = criteria(s.Votes)
+	j.Criteria, j.Mean = criteria(s)
 	return j
 }
 
 // criteria returns the votes on the statements of a rubric, and the mean of their probabilities.
-func criteria(counts []council.VoteCount) (all []council.Criterion, mean *float64) {
+func criteria(s *council.Session) (all []council.Criterion, mean *float64) {
+	all = []council.Criterion{}
 	sum := 0.0
 	known := 0
-	for _, count := range counts {
-		c := council.Criterion{Text: count.Statement, Votes: count.Votes, Abstained: count.Abstained, Failed: count.Failed}
+	for i, count := range s.Votes {
+		c := council.Criterion{Text: s.Rubric[i], Votes: count.Votes, Abstained: count.Abstained, Failed: count.Failed}
 		if shares := SharesOf(count); !shares.Refused {
 			c.Probability = &shares.Probabilities[1]
 			sum += *c.Probability

@@ -21,6 +21,9 @@ func Judgement(j council.Judgement) []byte {
 	if j.Verdict == nil && len(j.Ranking) > 0 {
 		writeJudged(&b, j.Ranking)
 	}
+	for _, c := range j.Criteria {
+		fmt.Fprintln(&b, criterion(c))
+	}
 	b.WriteString("\n")
 	for _, ballot := range j.Ballots {
 		fmt.Fprintf(&b, "%s: %s\n", ballot.Judge, judgeSaid(ballot))
@@ -51,6 +54,10 @@ func judgedSentence(j council.Judgement) string {
 		return "The judges still read."
 	case !ended:
 		return "There is no result."
+	case j.Mean != nil:
+		return fmt.Sprintf("The share of votes for a statement is %.2f in the mean. It is not the probability that the statement holds.", *j.Mean)
+	case len(j.Criteria) > 0:
+		return "Half of the judges or more cast no vote on some statements: there is no mean."
 	case v == nil && j.Agreement.Ballots == 0:
 		return "No judge has a ballot that counts: there is no ranking."
 	case v == nil:
@@ -80,6 +87,19 @@ func judgedSentence(j council.Judgement) string {
 		fmt.Fprintf(&text, " If judges voted at random, votes would differ this much with probability %.2g (sign test).", v.SignTestP)
 	}
 	return text.String()
+}
+
+// criterion says how the judges voted on a statement of a rubric.
+func criterion(c council.Criterion) string {
+	share := "no share"
+	if c.Probability != nil {
+		share = fmt.Sprintf("%.2f", *c.Probability)
+	}
+	text := fmt.Sprintf("%s  %s (%d for it, %d against it", share, clip(c.Text), c.Votes[1], c.Votes[0])
+	if n := c.Abstained + c.Failed; n > 0 {
+		text += fmt.Sprintf(", %d without a vote", n)
+	}
+	return text + ")"
 }
 
 // writeJudged writes a ranking as a table.

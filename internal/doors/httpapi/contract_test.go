@@ -158,7 +158,7 @@ var schemas = map[string]reflect.Type{
 	"ChatError":   reflect.TypeFor[httpapi.ChatError](), "OpenAIError": reflect.TypeFor[council.OpenAIError](),
 	"Response": reflect.TypeFor[openai.Response](), "ResponseMessage": reflect.TypeFor[openai.ResponseMessage](),
 	"ResponsePart": reflect.TypeFor[openai.ResponsePart](), "ResponseUsage": reflect.TypeFor[openai.ResponseUsage](),
-	"VoteCount": reflect.TypeFor[council.VoteCount](), "Decision": reflect.TypeFor[openai.Decision](),
+	"VoteCount": reflect.TypeFor[council.VoteCount](), "Criterion": reflect.TypeFor[council.Criterion](), "Decision": reflect.TypeFor[openai.Decision](),
 	"DecisionAnswer":        reflect.TypeFor[openai.DecisionAnswer](),
 	"DecisionProbability":   reflect.TypeFor[openai.DecisionProbability](),
 	"DecisionVotes":         reflect.TypeFor[openai.DecisionVotes](),

@@ -117,6 +117,36 @@ func TestJudgePair(t *testing.T) {
 	}
 }
 
+// One answer is judged by a rubric. The probabilities are shares of votes.
+func TestJudgeByRubric(t *testing.T) {
+	s := start(t, []simllm.Model{
+		{Name: "one", Reply: voting("true", "true")}, {Name: "two", Reply: voting("true", "false")}, {Name: "three", Reply: voting("true", "none")},
+	}, func(_ *httpapi.Options, o *pipeline.Options) { o.Models = []string{"one", "two", "three"} })
+	j := s.judged(t, `{"question":"Why?","answers":[{"id":"a","text":"It scatters."}],"rubric":["It is short.","It is true."]}`)
+	want := []council.Criterion{
+		{Text: "It is short.", Probability: new(0.875), Votes: []int{0, 3}}, {Text: "It is true.", Probability: new(0.5), Votes: []int{1, 1}, Abstained: 1},
+	}
+	if diff := cmp.Diff(want, j.Criteria); diff != "" || *j.Mean != 0.6875 || j.Verdict != nil || len(j.Ranking) != 0 || requests(s) != 3 {
+		t.Errorf("mean %v, %d requests\n%s", j.Mean, requests(s), diff)
+	}
+	_, again := s.Call(t, "GET", "/v1/judge/"+j.SessionID, "")
+	if first, _ := json.Marshal(j); string(first) != strings.TrimSpace(string(again)) {
+		t.Errorf("read again: %s, before %s", again, first)
+	}
+}
+
+// voting has a model cast these votes on the statements of a rubric.
+func voting(votes ...string) func(simllm.Task) (string, bool) {
+	return func(task simllm.Task) (string, bool) {
+		reply := map[string]any{}
+		for i, vote := range votes {
+			reply[fmt.Sprintf("q%d", i+1)] = map[string]string{"vote": vote}
+		}
+		text, _ := json.Marshal(reply)
+		return string(text), task.Kind == simllm.Decision
+	}
+}
+
 // A judge that always takes the first place has no vote in any pair, and is consistent with itself in no long list.
 func TestJudgeThatTakesTheFirstPlace(t *testing.T) {
 	s := startJudges(t, []string{"first"}, func(_ *httpapi.Options, p *pipeline.Options) { p.Mode = council.ModeSingle })
@@ -141,7 +171,6 @@ func TestJudgeRefuses(t *testing.T) {
 		`{` + question + `[{"id":"a","text":"x"},{"id":"b","text":" "}]}`:                {"answers[1].text", "empty"},
 		`{` + question + `[{"id":"a","text":"x"}]}`:                                      {"rubric", "no rubric is given"},
 		`{` + question + `[{"id":"a","text":"x"},{"id":"b","text":"y"}],"rubric":["z"]}`: {"rubric", "for one answer"},
-		`{` + question + `[{"id":"a","text":"x"}],"rubric":["z"]}`:                       {"rubric", ""},
 		`{` + question + `[{"id":"a","text":"x"}],"rubric":["z"," "]}`:                   {"rubric[1]", "empty"},
 		`{` + question + `[{"id":"a","text":"x"},{"id":"b","text":"y"}],"orders":"one"}`: {"orders", "one order of two answers"},
 		`{` + question + `[{"id":"a","text":"x"},{"id":"b","text":"y"}],"orders":7}`:     {"orders", "one or both"},

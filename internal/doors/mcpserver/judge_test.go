@@ -34,9 +34,16 @@ func TestJudge(t *testing.T) {
 	if n := calls(sim); n != 4 {
 		t.Errorf("%d calls", n)
 	}
-	p.fails("judge", map[string]any{"question": "?", "answers": []map[string]any{{"id": "x", "text": "1"}}}, "minItems")
+	p.fails("judge", map[string]any{"question": "?", "answers": []map[string]any{{"id": "x", "text": "1"}}}, "no rubric is given")
+	p.fails("judge", map[string]any{"question": "?", "answers": []map[string]any{}}, "minItems")
 	p.fails("judge", map[string]any{"question": "?", "answers": []map[string]any{{"id": "x", "text": "1"}, {"id": "x", "text": "2"}}}, "is given twice")
 	if n := calls(sim); n != 4 {
 		t.Errorf("refused calls cost: %d", n)
+	}
+	_, text, isError = p.call("judge", map[string]any{
+		"question": "Why?", "answers": []map[string]any{{"id": "x", "text": "It scatters."}}, "rubric": []string{"It is short."},
+	})
+	if isError || !strings.Contains(text, "It is short. (") || !strings.Contains(text, "not the probability that the statement holds") {
+		t.Errorf("a rubric: %s", text)
 	}
 }

@@ -49,7 +49,7 @@ func (s *Server) ask(ctx context.Context, r *mcp.CallToolRequest, in councilArgs
 func (s *Server) judge(ctx context.Context, r *mcp.CallToolRequest, in judgeArgs) (*mcp.CallToolResult, ToolResult, error) {
 	body := council.JudgeSubmission{
 		Background: true, JudgeRequest: council.JudgeRequest{
-			Question: in.Question, Council: in.Council, Orders: in.Orders, Exclude: in.Exclude, Criteria: in.Criteria,
+			Question: in.Question, Council: in.Council, Orders: in.Orders, Exclude: in.Exclude, Criteria: in.Criteria, Rubric: in.Rubric,
 			Category: in.Category,
 		},
 	}

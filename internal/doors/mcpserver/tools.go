@@ -43,11 +43,12 @@ type councilArgs struct {
 // judgeArgs are the arguments of the tool judge. Two calls are the same if all except the last two arguments are equal.
 type judgeArgs struct {
 	Question   string          `json:"question" jsonschema:"What the answers answer, with everything a judge has to know."`
-	Answers    []judgedAnswer  `json:"answers" jsonschema:"The answers to judge: two to compare, or up to 26 to rank."`
+	Answers    []judgedAnswer  `json:"answers" jsonschema:"The answers to judge: two to compare, up to 26 to rank, or one with a rubric."`
 	Council    string          `json:"council,omitempty" jsonschema:"The council whose reviewers judge; leave it out for the default one."`
 	Orders     council.Orders  `json:"orders,omitempty" jsonschema:"More than two answers are shown to each judge in one order (the default) or in both; two are always shown in both."`
 	Exclude    council.Exclude `json:"exclude,omitempty" jsonschema:"Whose answers a judge does not read: family (its maker's, the default), self (its model's) or none."`
 	Criteria   string          `json:"criteria,omitempty" jsonschema:"What the judges look for, in place of general quality."`
+	Rubric     []string        `json:"rubric,omitempty" jsonschema:"Statements about the one answer, on which the judges vote."`
 	Category   string          `json:"category,omitempty" jsonschema:"What the question is about, for the statistics."`
 	MaxCostUSD float64         `json:"max_cost_usd,omitempty" jsonschema:"Most that the session may cost, in US dollars."`
 
@@ -140,7 +141,7 @@ func (s *Server) addTools() {
 			p["question"].MinLength = new(1)
 			p["answers"].Type = "array"
 			p["answers"].Types = nil
-			p["answers"].MinItems = new(2)
+			p["answers"].MinItems = new(1)
 			p["answers"].MaxItems = new(council.MaxJudged)
 			p["orders"].Enum = []any{council.OrdersOne, council.OrdersBoth}
 			p["exclude"].Enum = []any{council.ExcludeFamily, council.ExcludeSelf, council.ExcludeNone}

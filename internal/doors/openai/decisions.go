@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/decide"
 	"github.com/councild/councild/internal/doors/httpapi"
+	"github.com/councild/councild/internal/ranking"
 )
 
 // A decision is a session whose seats vote on the questions of a client. It has no answer, leaves no records, and is in
