@@ -31,6 +31,7 @@ type modeCase struct {
 	fields     string
 	directions string
 	convened   bool // the council is convened after a session that ended before the kill
+	judged     bool // the session judges answers that are given
 }
 
 // modeCases has a session for each mode, and for each way in which members that begin can decide one.
@@ -49,12 +50,18 @@ func modeCases() []modeCase {
 		{name: "first, different", fields: two, directions: "[a.answer=says7] [b.answer=says8]"},
 		{name: "first, ranked", fields: two + `,"mode":"ranked"`, directions: "[a.answer=says7] [b.answer=says8]"},
 		{name: "convened", fields: `,"first":1`, convened: true},
+		{name: "judged pair", fields: `,"answers":[{"id":"x","text":"It scatters.","author":"a"},{"id":"y","text":"The sea."}]`, judged: true},
+		{name: "judged three", fields: `,"answers":[{"id":"x","text":"1"},{"id":"y","text":"2"},{"id":"z","text":"3"}]`, judged: true},
 	}
 }
 
 // body returns the request for the n-th case.
 func (c modeCase) body(n int, background bool) string {
-	return fmt.Sprintf(`{"query":"What is it, %s? %s","seed":%d,"background":%v%s}`, mark(n), c.directions, n, background, c.fields)
+	field := "query"
+	if c.judged {
+		field = "question"
+	}
+	return fmt.Sprintf(`{"%s":"What is it, %s? %s","seed":%d,"background":%v%s}`, field, mark(n), c.directions, n, background, c.fields)
 }
 
 // modeEnd is the part of a session's end that a kill must not change.
@@ -141,6 +148,9 @@ func (r *modeRun) begin(t *testing.T, n int, c modeCase, earlier string) string 
 	if c.convened {
 		return r.accepted(t, "/v1/council/"+earlier+"/convene", `{"background":true}`)
 	}
+	if c.judged {
+		return r.accepted(t, "/v1/judge", c.body(n, true))
+	}
 	return r.accepted(t, "/v1/council", c.body(n, true))
 }
 
@@ -188,7 +198,11 @@ func (r *modeRun) records(t *testing.T) map[string]int {
 			t.Errorf("the record of %s is there twice", pair)
 		}
 		seen[pair] = true
-		counts[record.SessionID]++
+		session := record.SessionID
+		if record.BlockID != nil { // The readings of a judged pair are sessions of one block.
+			session = *record.BlockID
+		}
+		counts[session]++
 	}
 	return counts
 }
@@ -221,6 +235,8 @@ func landed(t *testing.T, dir string) map[string][]string {
 		if err != nil {
 			t.Fatal(err)
 		}
+		readings := 1
+		read := map[string]int{}
 		for _, m := range log {
 			for _, entry := range m.Entries {
 				event, err := entry.Decode()
@@ -234,7 +250,15 @@ func landed(t *testing.T, dir string) map[string][]string {
 						call = data.Model + ".answer"
 					}
 				case council.Review:
-					call = data.Model + ".review"
+					call = council.ModelOf(data.Model) + ".review"
+					read[call]++
+					if read[call] < readings { // The provider cannot tell the two readings of a judge apart.
+						call = ""
+					}
+				case council.Started:
+					if readings = 1; slices.ContainsFunc(data.Reviewers, func(r string) bool { return r != council.ModelOf(r) }) {
+						readings = 2
+					}
 				case council.Synthesis:
 					call = data.Model + ".synthesis"
 				}
@@ -289,7 +313,7 @@ func TestFaultF69ModesAfterKillNine(t *testing.T) {
 	cases := modeCases()
 	want, took := undisturbed(t, cases)
 	for i, e := range want {
-		if e.Status != council.StatusComplete || e.Answer == "" {
+		if e.Status != council.StatusComplete || e.Answer == "" && !cases[i].judged {
 			t.Fatalf("%s: %+v", cases[i].name, e)
 		}
 	}
