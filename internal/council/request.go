@@ -108,6 +108,13 @@ type Request struct {
 	Whole bool `json:"-"`
 	// Map asks for Plan.Map, where the session can have one and the configuration allows it.
 	Map bool `json:"-"`
+	// Side says that a chat program asks for its own use, such as for a title. One member is enough to answer.
+	Side bool `json:"-"`
+	Caller
+}
+
+// Caller is what an HTTP handler knows of the caller of a request.
+type Caller struct {
 	// Token names the caller's token. It is "" if the daemon requires no token.
 	Token string `json:"-"`
 	// User names the person for whom the caller asks. It is "" if the caller names none.
@@ -115,8 +122,6 @@ type Request struct {
 	// Tools is the name of the body field that offers tools, such as "tools" or "functions". It is "" if the body
 	// offers none. Requests that require a tool call are refused earlier and do not set it.
 	Tools string `json:"-"`
-	// Side says that a chat program asks for its own use, such as for a title. One member is enough to answer.
-	Side bool `json:"-"`
 	// Questions are questions about the conversation. If Questions is not nil, seats vote on them, and no seat answers the
 	// conversation itself.
 	Questions []VoteQuestion `json:"-"`

@@ -296,7 +296,7 @@ func pipelineOptions(o EngineOptions) pipeline.Options {
 			Order: cfg.Order, RandomSeed: cfg.RandomSeed, ShadowRate: cfg.ShadowRate, LabelRate: cfg.LabelRate,
 		},
 		Map: cfg.Map, Tools: council.ToolsRefuse, SideRequests: council.SideMember,
-		Category: o.Category, Language: o.Language, ConfigVersion: cfg.ConfigVersion,
+		Defaults: pipeline.Defaults{Category: o.Category, Language: o.Language}, ConfigVersion: cfg.ConfigVersion,
 		Secrets: pipeline.Secrets{HashSecret: cfg.HashSecret.Reveal(), QuestionSecret: o.QuestionSecret},
 	}
 }

@@ -32,7 +32,7 @@ func (p *Pipeline) PrepareJudge(r council.JudgeRequest) (council.Plan, error) {
 	plan, err := p.Prepare(council.Request{
 		Query: r.Question, Council: r.Council, Seed: r.Seed, Category: r.Category, Language: r.Language,
 		TimeoutSeconds: r.TimeoutSeconds, MaxCostUSD: r.MaxCostUSD, MaxTotalTokens: r.MaxTotalTokens,
-		DataClass: r.DataClass, Token: r.Token, User: r.User, Mode: mode, Whole: true,
+		DataClass: r.DataClass, Caller: council.Caller{Token: r.Token, User: r.User}, Mode: mode, Whole: true,
 	})
 	if failure, ok := errors.AsType[*council.Error](err); ok {
 		for _, field := range failure.Fields {

@@ -71,9 +71,7 @@ type Options struct {
 	Sides         []council.Side
 	MaxQueryBytes int64
 	Draws
-	// Category and Language apply to questions that do not name their own. "" means unknown.
-	Category string
-	Language string
+	Defaults
 
 	// Map allows maps: a request can ask for one with Request.Map.
 	Map bool
@@ -125,6 +123,9 @@ type Lineup struct {
 	AllowedModels []string
 	MaxModels     int
 }
+
+// Defaults apply to questions that do not name their own category and language. "" means unknown.
+type Defaults struct{ Category, Language string }
 
 // Secrets has the keys with which questions are hashed for records.
 type Secrets struct {
