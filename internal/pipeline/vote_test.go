@@ -36,10 +36,10 @@ func voting(m simllm.Model, votes ...string) simllm.Model {
 func ballot() council.Request {
 	return council.Request{
 		Query: "I was charged twice.",
-		Questions: []council.VoteQuestion{
+		Caller: council.Caller{Questions: []council.VoteQuestion{
 			council.Predicate("It is polite."),
 			{Kind: council.VoteChoice, Options: []council.VoteOption{{Text: "billing"}, {Text: "technical"}}},
-		},
+		}},
 	}
 }
 
