@@ -91,13 +91,17 @@ export async function watch(section, signal, id) {
         break;
       case "stage3.restart":
         state.text = "";
-        view.text("", false);
+        if (data.reason !== "map") view.text("", false); // After the reason map, the same text follows at once.
         view.say(data.reason === "interrupted" ? "The text of the final answer was interrupted, and is written again."
           : data.reason === "thinking" ? `The text so far was the thinking of ${data.model}. The answer follows.`
+          : data.reason === "map" ? "The text so far ended with the map of disagreement. The same text follows without it."
           : `${data.model} failed as chairman (${data.reason}). Another model takes over.`);
         break;
       case "stage3.done":
         view.synthesis(data);
+        break;
+      case "stage3.map":
+        view.map(data);
         break;
       case "session.done":
         view.done(data);
@@ -151,10 +155,11 @@ function layout(section, signal, id) {
   }, "Cancel the session");
   const author = el("p", { class: "hint" }), agreed = el("p", { class: "agreed" });
   const prose = el("div", { class: "prose" }), text = growing(prose);
+  const map = el("div", { class: "map", hidden: true });
   const tools = el("div", { class: "tools" });
   const turns = el("div");
   const others = el("div"); // It holds the button of askOthers.
-  const answer = part("Answer", "Final answer", author, prose, agreed, tools, others);
+  const answer = part("Answer", "Final answer", author, prose, agreed, map, tools, others);
   const answers = seatList(), reviews = seatList();
   const compared = el("div");
   const wholeAnswers = part("Answers", "Answers", answers.list);
@@ -214,6 +219,9 @@ function layout(section, signal, id) {
   let what; // the request; null if the daemon cannot return it, undefined until it is known
   // ended is the session, or null until its end. drawn says whether the actions on the session are shown.
   let ended = null, drawn = false;
+  let synthesis = null; // the final answer, once a chairman or a fallback has written it
+  let mapping = null; // the promise of a drawn map
+  let charted = []; // the parts of a Markdown document that have the map
   let judged = false; // whether the answers were given to judges, so that there is no final answer
   // run shows the stages with these names, and hides the others.
   const run = (some) => {
@@ -311,10 +319,22 @@ function layout(section, signal, id) {
       text.set(so, isFinal);
     },
     synthesis: (s) => {
+      synthesis = s;
       // No line of JSON can close the block.
       view.text(s.parsed == null ? s.response : `\`\`\`json\n${s.response}\n\`\`\``, true);
       author.textContent = s.fallback ? fallbacks[s.fallback](s) : `Written by ${s.model}, the chairman · ${spent(s)}`;
       steps.get("stage3").lastChild.textContent = "written";
+    },
+    // map is called again at the end of the session, which helps if the page could not load the module before.
+    map: (m) => {
+      mapping ??= import("./map.js").then(({ chart, pointOut, strip }) => {
+        map.replaceChildren(...strip(m, synthesis, ({ model, quote }) => {
+          const s = answers.seats.get(model);
+          if (s) pointOut(s, quote);
+        }));
+        map.hidden = false;
+        charted = chart(m, synthesis);
+      }, () => { mapping = null; });
     },
     done: (s) => {
       s.stage1.forEach(view.answer);
@@ -327,6 +347,7 @@ function layout(section, signal, id) {
         view.text(s.answer, true);
         author.textContent = origin(s);
       }
+      if (s.metadata.map) view.map(s.metadata.map);
       audit.querySelector("details")?.append(...differences(s.metadata));
       over();
       steps.forEach((step) => step.classList.add("past"));
@@ -368,7 +389,7 @@ function layout(section, signal, id) {
       // This runs only once. further is called again with the request, and a button in use must stay.
       if (ended.answer && !tools.firstChild) {
         tools.append(copyButton("Copy the final answer", () => ended.answer),
-          download("Download as Markdown", `${id}.md`, "text/markdown", () => written(ended, what)),
+          download("Download as Markdown", `${id}.md`, "text/markdown", () => written(ended, what, charted)),
           download("Download as JSON", `${id}.json`, "application/json", () => JSON.stringify(ended, null, 2)));
       }
       if (what === undefined) return; // called again with the request
@@ -480,8 +501,8 @@ function download(label, name, type, text) {
   return el("button", { type: "button", class: "plain", onclick: () => save(new Blob([text()], { type }), name) }, label);
 }
 
-// written is a session as a Markdown document.
-function written(s, what) {
+// written is a session as a Markdown document. The argument charted has the parts with its map.
+function written(s, what, charted) {
   const lines = [];
   for (const m of what?.messages ?? [{ role: "user", content: what?.query ?? s.query }]) {
     lines.push(`# ${{ user: "Question", assistant: "Earlier answer", system: "Instructions" }[m.role] ?? m.role}`, m.content);
@@ -490,6 +511,7 @@ function written(s, what) {
   if (first) lines.push(decided(first));
   lines.push("# Final answer", s.answer);
   if (!s.stage3) lines.push(origin(s));
+  lines.push(...charted);
   const ranking = s.metadata.aggregate_rankings.map((r) => (r.final_rank == null ? `Not ranked: ${r.model}` : `${r.final_rank}. ${r.model} (${r.borda_normalized.toFixed(2)})`)).join("\n");
   if (s.stage2.length > 0) lines.push("# Ranking", ranking || "None.");
   for (const a of s.stage1) lines.push(`# Answer of ${a.model}`, a.response ?? `Failed: ${a.error?.message}`);
