@@ -60,7 +60,7 @@ for (const [name, [revision, connect]] of Object.entries(ways)) {
     it("finds the tools and speaks its revision", async () => {
       const client = await connect(one);
       const { tools } = await client.listTools();
-      assert.deepEqual(tools.map((t) => t.name).sort(), ["bias_report", "council", "council_cancel", "council_result", "leaderboard"]);
+      assert.deepEqual(tools.map((t) => t.name).sort(), ["bias_report", "convene", "council", "council_cancel", "council_result", "judge", "leaderboard"]);
       for (const tool of tools) assert.equal(tool.outputSchema.type, "object", tool.name);
       const spoken = client.getNegotiatedProtocolVersion?.() ?? client.transport.protocolVersion;
       if (name !== "sdk on stdio") assert.equal(spoken, revision); // That one does not say.
@@ -162,7 +162,7 @@ describe("inspector --cli", () => {
   for (const [name, target] of Object.entries(transports)) {
     it(name, async () => {
       const { tools } = await inspect(...target, "--method", "tools/list");
-      assert.equal(tools.length, 5);
+      assert.equal(tools.length, 7);
       const asked = ["--tool-name", "council", "--tool-arg", `question=Who inspects ${name}?`];
       const result = await inspect(...target, "--method", "tools/call", ...asked);
       assert.equal(result.structuredContent.status, "complete");
