@@ -1,6 +1,6 @@
 package council
 
-// AnswerForm says in which form members answer, so that answers can be compared. It is a grader without its reference.
+// AnswerForm says in which form members answer, so that answers can be compared. It is a grader without a right answer.
 type AnswerForm struct {
 	Type    string   `json:"type" yaml:"type"`                // FormExact, FormNormalised, FormChoice, FormNumber or FormJSON
 	Options []string `json:"options,omitzero" yaml:"options"` // only for FormChoice

@@ -8,9 +8,9 @@ type JudgeRequest struct {
 	Council  string        `json:"council,omitempty"`
 	Orders   Orders        `json:"orders,omitempty"`   // OrdersBoth for two answers, and otherwise OrdersOne
 	Exclude  Exclude       `json:"exclude,omitempty"`  // ExcludeFamily by default
-	Criteria string        `json:"criteria,omitempty"` // what the judges look for, instead of general quality
-	// Rubric has 1 to MaxRubric statements, of which the judges say whether they hold. One answer needs it, and several
-	// answers must not have it.
+	Criteria string        `json:"criteria,omitempty"` // what the judges look for, in place of general quality
+	// Rubric has 1 to MaxRubric statements. The judges say whether each of them holds. A request with one answer needs
+	// a rubric, and a request with several answers must not have one.
 	Rubric         []string `json:"rubric,omitempty"`
 	Seed           *int64   `json:"seed,omitempty"`     // as in Request
 	Category       string   `json:"category,omitempty"` // as in Request
@@ -37,7 +37,7 @@ const (
 	MaxRubric = 20 // the most statements of a rubric
 )
 
-// JudgeAnswer is an answer that is judged.
+// JudgeAnswer is an answer to judge.
 type JudgeAnswer struct {
 	ID   string `json:"id"` // 1 to 64 characters, unique in the request
 	Text string `json:"text"`
@@ -88,16 +88,17 @@ type Criterion struct {
 	Failed      int      `json:"failed"`
 }
 
-// Judgement is the result of a session in which answers were judged. It speaks of these judges, and not of truth.
+// Judgement is the result of a session in which answers were judged. It says what these judges prefer, and not what is
+// true.
 type Judgement struct {
 	SessionID string      `json:"session_id"`
 	Status    Status      `json:"status"`
 	Verdict   *Verdict    `json:"verdict"`  // null unless there are two answers and the session has a result
 	Criteria  []Criterion `json:"criteria"` // the statements of the rubric, in its order. It is empty without a rubric.
-	// Mean is the mean of the probabilities of Criteria. It is null if any of them is null.
+	// Mean averages the probabilities of Criteria. It is null if any of them is null.
 	Mean        *float64       `json:"mean"`
 	Ranking     []JudgedAnswer `json:"ranking"` // the best first
-	Ballots     []JudgeBallot  `json:"ballots"` // in the order of the judges; excluded judges have none
+	Ballots     []JudgeBallot  `json:"ballots"` // of the judges that were asked, in their order
 	Excluded    []Exclusion    `json:"excluded"`
 	Agreement   Agreement      `json:"agreement"`
 	Warnings    []Warning      `json:"warnings"`
@@ -116,21 +117,21 @@ type JudgedAnswer struct {
 	Ballots   int      `json:"ballots"`    // how many votes rank the answer
 }
 
-// Verdict compares two answers. It speaks of these judges, and not of truth.
+// Verdict compares two answers. It says what these judges prefer, and not what is true.
 type Verdict struct {
 	Winner    *string        `json:"winner"` // the id of the answer with more votes, null if both have equally many
 	For       map[string]int `json:"for"`    // the number of votes by id
 	Ties      int            `json:"ties"`
 	Abstained int            `json:"abstained"` // judges that failed, abstained or did not keep to their vote
-	// SignTestP is the exact two-sided p value, 0 to 1, of the votes for one answer (Fisher 1935), if votes for either
-	// answer were equally likely.
+	// SignTestP is the exact two-sided p value, 0 to 1, of the sign test (Fisher 1935): the probability that votes
+	// differ at least this much, if each judge votes for either answer at random.
 	SignTestP float64 `json:"sign_test_p"`
 }
 
 // JudgeBallot is the vote of one judge.
 type JudgeBallot struct {
 	Judge string `json:"judge"`
-	// Vote is the id of the answer that the judge prefers, if there are two answers. It is null for a tie and without a
+	// Vote is the id of the answer that the judge prefers, if there are two answers. It is null if the judge has no
 	// vote.
 	Vote *string `json:"vote"`
 	// Why says why Vote is null. It is null for three or more answers, unless no ballot of the judge counts.
@@ -144,7 +145,7 @@ type JudgeBallot struct {
 // NoVote says why a judge has no vote.
 type NoVote string
 
-// The reasons.
+// The values of NoVote.
 const (
 	NoVoteTie     NoVote = "tie"     // the judge finds both answers equally good
 	NoVoteFlipped NoVote = "flipped" // in the other order, the judge prefers the other answer

@@ -13,7 +13,7 @@ type Map struct {
 	OnlyOneSaid []Claim `json:"only_one_said"`
 	// Open has questions that the answers leave open. They have no quotes, so nothing in them was checked.
 	Open []string `json:"open"`
-	// Dropped is how many quotes of the chairman are not in the map, because they or their entry failed a check.
+	// Dropped counts the quotes of the chairman that are not in the map, because the quote or its entry failed a check.
 	Dropped int `json:"dropped"`
 	// Reason says why there is no map. It is null if there is one.
 	Reason *MapReason `json:"reason"`
@@ -40,10 +40,10 @@ type Dispute struct {
 // MapReason says why a session that asked for a map has none.
 type MapReason string
 
-// The reasons.
+// The values of MapReason.
 const (
-	MapNone           MapReason = "no_map"          // no chairman wrote the answer, or it wrote no map
-	MapNotJSON        MapReason = "not_json"        // what it wrote is not JSON
+	MapNone           MapReason = "no_map"          // no chairman wrote the answer, or the chairman wrote no map
+	MapNotJSON        MapReason = "not_json"        // the text of the map is not JSON
 	MapCutOff         MapReason = "cut_off"         // the reply ended in the middle of the map
 	MapSchema         MapReason = "schema"          // the JSON does not have the form that the prompt asks for
 	MapQuotesInvented MapReason = "quotes_invented" // more than half of the quotes stand in no answer

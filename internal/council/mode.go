@@ -79,8 +79,8 @@ const (
 	RuleTop       AnswerRule = "top"       // the first answer by rank
 	RuleCommonest AnswerRule = "commonest" // the most frequent answer of the members
 	RuleOnly      AnswerRule = "only"      // the answer of the only member
-	// RuleFirst takes the answer of the first member that answered. It applies if Plan.First members gave the same
-	// answer, and if a ranking is missing.
+	// RuleFirst takes the answer of the first member that answered. It applies if the members that began decided the
+	// session, or if there is no ranking.
 	RuleFirst AnswerRule = "first"
 	RuleNone  AnswerRule = "none" // there is no answer
 )
@@ -91,8 +91,8 @@ type AnswerFrom struct {
 	// Model is the id of the member whose text is the answer, or of the chairman that wrote the answer. It is "" with
 	// RuleNone.
 	Model string `json:"model"`
-	// Tied has the members whose answers the rule could have taken as well. The seed draws one of the tied answers. With
-	// RuleCommonest, it has one member for each other answer that is equally frequent.
+	// Tied has the members whose answers the rule could have taken as well. The seed draws one of the tied answers.
+	// With RuleCommonest, Tied has one member for each other answer that is equally frequent.
 	Tied []string `json:"tied"`
 	// Votes is how many members gave the answer, with RuleCommonest. It is 0 with other rules.
 	Votes int `json:"votes,omitempty"`
@@ -115,7 +115,7 @@ func (f AnswerFrom) Sentence() string {
 		RuleFirst:     "that of " + f.Model,
 	}[f.Rule]
 	if len(f.Tied) > 0 {
-		text += "; it was drawn among equals, and the others are those of " + strings.Join(f.Tied, ", ")
+		text += "; it tied with those of " + strings.Join(f.Tied, ", ") + ", and the seed drew it"
 	}
 	return text
 }
@@ -123,12 +123,12 @@ func (f AnswerFrom) Sentence() string {
 // FirstReason says why the members besides the first ones were asked or not asked.
 type FirstReason string
 
-// The reasons.
+// The values of FirstReason.
 const (
 	FirstSame       FirstReason = "same_answer" // The first members gave the same answer.
 	FirstDifferent  FirstReason = "different"   // The first members gave different answers.
 	FirstUnreadable FirstReason = "unreadable"  // An answer does not have the form that was asked for.
-	FirstNoForm     FirstReason = "no_form"     // The request has no form, so that all members were asked at once.
+	FirstNoForm     FirstReason = "no_form"     // The request has no form, so all members were asked at once.
 	FirstFailed     FirstReason = "failed"      // One of the first members did not answer.
 	FirstAlone      FirstReason = "asked_alone" // Only one member was to begin, and it answered.
 	FirstOnDemand   FirstReason = "on_demand"   // A caller asked for the whole council afterwards.

@@ -17,9 +17,9 @@ type Plan struct {
 	Created      time.Time   `json:"created"`      // in UTC. It is also the time of the session's records.
 	Conversation []Message   `json:"conversation"` // at least one message, and the last is from the user
 	Mode         Mode        `json:"mode"`
-	Stages       []StagePlan `json:"stages"` // in the order of the run
-	// First says how many members begin. If they give the same answer, the session ends with it, and no other stage runs.
-	// With 1, the session ends with any answer. With 0, all members are asked at once.
+	Stages       []StagePlan `json:"stages"` // in the order in which they run
+	// First says how many members begin. If they give the same answer, the session ends with this answer, and no other
+	// stage runs. With 1, the session ends with any answer. With 0, all members are asked at once.
 	First int `json:"first,omitempty"`
 	// Form is the form in which members answer. If it is nil, they answer freely. Instruction tells them the form.
 	Form        *AnswerForm `json:"form,omitempty"`
@@ -128,7 +128,7 @@ type StagePlan struct {
 	// Twice says that each reviewer reads the answers twice, the second time in reversed order. The second half of Seats
 	// then has the same reviewers once more.
 	Twice bool `json:"twice,omitempty"`
-	// Criteria says what reviewers look for, if that is not general quality.
+	// Criteria says what reviewers look for. If it is "", they look for general quality.
 	Criteria string `json:"criteria,omitempty"`
 	// Questions has the questions of KindVotes. They are about the given answer, or about the conversation if no answer is
 	// given.
@@ -171,7 +171,7 @@ func (p Plan) Members() []Member {
 }
 
 // Begin returns how many members are asked before the others, or 0 if all members are asked at once. Without a form,
-// the answers of several members cannot be compared, so that all members are asked at once.
+// the answers of several members cannot be compared, so all members are asked at once.
 func (p Plan) Begin() int {
 	if p.First > 1 && p.Form == nil {
 		return 0
@@ -198,7 +198,7 @@ func (p Plan) Reviewers() []Member {
 }
 
 // Chairmen returns the seats that may write the final answer, in the order in which they are tried. It returns nil if
-// the answer is the answer of a member.
+// the mode takes the answer of a member.
 func (p Plan) Chairmen() []Member { return p.Seats(KindSynthesis) }
 
 // Chairman returns the id of the first chairman, or "" if no chairman writes.
@@ -328,8 +328,8 @@ const DefaultCouncil = "default"
 // CouncilLabel returns the name of the council in sessions and in reports of costs.
 func (p Plan) CouncilLabel() string { return cmp.Or(p.CouncilName, DefaultCouncil) }
 
-// Council returns a text with the members, the chairman, and what else decides which calls a session makes. Sessions
-// with the same text take about the same time and money.
+// Council returns a text with the members, the chairman, and everything else that decides which calls a session makes.
+// Sessions with the same text take about the same time and money.
 func (p Plan) Council() string {
 	names := make([]string, len(p.Members()))
 	for i, m := range p.Members() {
@@ -337,7 +337,7 @@ func (p Plan) Council() string {
 	}
 	text := strings.Join(names, ",") + ";" + p.Chairman()
 	switch p.Mode {
-	case "", ModeCouncil, ModeSingle: // Sessions of older versions have such a text.
+	case "", ModeCouncil, ModeSingle: // For these modes the text is as in older versions.
 	default:
 		text += ";" + string(p.Mode)
 	}

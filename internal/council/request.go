@@ -78,7 +78,7 @@ type Request struct {
 	Council  string    `json:"council,omitempty"` // the name of a configured council, in place of Models
 	Chairman string    `json:"chairman,omitempty"`
 	Mode     Mode      `json:"mode,omitempty"`
-	// First is how many members begin, as Plan.First: 1 to the number of members - 1.
+	// First is how many members begin (see Plan.First). It is at least 1, and less than the number of members.
 	First *int `json:"first,omitempty"`
 	// AnswerForm is the form in which members answer. ModeVote needs it, and First needs it to compare answers.
 	AnswerForm     *AnswerForm `json:"answer_form,omitempty"`
@@ -106,7 +106,7 @@ type Request struct {
 	// Whole says that all members are asked at once, whatever the configuration says. Without a Mode, the mode is
 	// ModeCouncil.
 	Whole bool `json:"-"`
-	// Map asks for Plan.Map, where the session can have one and the configuration allows it.
+	// Map asks for a map. It has no effect if the session cannot have one, or if the configuration turns maps off.
 	Map bool `json:"-"`
 	// Side says that a chat program asks for its own use, such as for a title. One member is enough to answer.
 	Side bool `json:"-"`

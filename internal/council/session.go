@@ -145,7 +145,7 @@ type Synthesis struct {
 	Fallback     *Fallback `json:"fallback"`  // null if the chairman wrote the response
 	Reasoning    *string   `json:"reasoning"` // as in Completion, null if there is none
 	FinishReason *string   `json:"finish_reason"`
-	// Tail is what the chairman wrote behind the response, from which Metadata.Map was read. It is "" if there is nothing
+	// Tail is the text behind the response. Metadata.Map was read from it. It is "" if the chairman wrote nothing
 	// behind the response.
 	Tail string `json:"tail,omitempty"`
 	// Parsed is the response as a JSON value if the caller gave a schema, and otherwise null.
@@ -178,7 +178,7 @@ type Delta struct {
 // Restart voids all Deltas so far. As a rule, the model that wrote them failed, and another model begins the text
 // again. With FailInterrupted, the daemon of the session was gone. Usually the same model then writes the text again.
 // With FailThinking, the text was thinking, and the answer of the same model follows. With FailMap, the text ended with
-// the map, and the same text follows without it.
+// the map, and the same text follows without the map.
 type Restart struct {
 	Model  string      `json:"model"`  // the model whose text is void
 	Reason FailureCode `json:"reason"` // why the text is void
