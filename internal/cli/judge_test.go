@@ -72,7 +72,7 @@ func TestJudge(t *testing.T) {
 		t.Errorf("%d %v: %s", code, err, stdout)
 	}
 	code, stdout, stderr := command(t, "judge", "--question", "Why?", "--answer", "y="+long, "--rubric", "It is short.", "--rubric", "It is true.")
-	for _, want := range []string{"The share of votes for a statement is ", "  It is short. (", "  It is true. (", ": complete\n"} {
+	for _, want := range []string{"On average, a statement has a share of ", "  It is short. (", "  It is true. (", ": complete\n"} {
 		if code != exitOK || !strings.Contains(stdout, want) {
 			t.Errorf("a rubric: %d, no %q: %s%s", code, want, stdout, stderr)
 		}
@@ -102,7 +102,7 @@ func TestJudgeFails(t *testing.T) {
 		"name a text file that can be read":               {"--question", "?", "--answer", "x=" + file + ".none"},
 		`"x" is given twice; give each answer an id`:      {"--question", "?", "--answer", "x=" + file, "--answer", "x=" + file},
 		"question: ":                                      {"--answer", "x=" + file, "--answer", "y=" + file},
-		"--orders: a judge may prefer a place":            {"--question", "?", "--answer", "x=" + file, "--answer", "y=" + file, "--orders", "one"},
+		"--orders: a judge may prefer the first":          {"--question", "?", "--answer", "x=" + file, "--answer", "y=" + file, "--orders", "one"},
 		"a may not read x (same model); b may not read y": {"--question", "?", "--answer", "x:a=" + file, "--answer", "y:b=" + file},
 	} {
 		code, stdout, stderr := command(t, append([]string{"judge"}, args...)...)

@@ -53,8 +53,8 @@ func Pick(mode council.Mode, plan council.Plan, s *council.Session) council.Answ
 	return from
 }
 
-// commonest returns one member for each of the most frequent answers: the first member that gave the answer. The result
-// votes is how many members gave each of these answers.
+// commonest returns, for each of the most frequent answers, the first member that gave it. The result votes is how many
+// members gave each of these answers.
 func commonest(spec *council.AnswerForm, answers []council.Answer) (members []string, votes int) {
 	count := map[string]int{}
 	forms := formsOf(spec, answers)

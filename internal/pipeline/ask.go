@@ -89,8 +89,8 @@ func (r *run) ask(ctx context.Context, stage council.StagePlan) *council.Error {
 }
 
 // askFirst asks the members that begin, and notes whether their answers decide the session. They have half of the time
-// for answers, because the other members may need the rest. It returns how many members it has asked. It asks nobody if
-// answers cannot be compared.
+// for answers, because the other members may need the rest. It returns how many members it has asked. If answers cannot
+// be compared, it asks no member.
 func (r *run) askFirst(ctx context.Context, seats []council.Member) (asked int, failure *council.Error) {
 	meta := &r.session.Metadata
 	if n := r.plan.First; n == 1 || r.plan.Form != nil {
@@ -108,7 +108,7 @@ func (r *run) askFirst(ctx context.Context, seats []council.Member) (asked int, 
 	return asked, r.stop(ctx)
 }
 
-// askSeats asks some seats of a stage at the same time, until the time end after the start of the run, or until a
+// askSeats asks some seats of a stage at the same time. It waits until the run has taken the time end, or until a
 // quorum of n seats has answered and the grace period is over. The result late says that the time ran out.
 func (r *run) askSeats(
 	ctx context.Context, seats []council.Member, n int, end time.Duration,

@@ -9,9 +9,9 @@ import (
 )
 
 // Convene returns the plan of a new session in which the whole council answers the question of an earlier session. The
-// arguments are the plan and the result of that session, whose members that began have decided it. Their answers are
-// given, so that nobody is asked twice. The error is a *council.Error with CodeConflict that says why the council cannot
-// be convened.
+// arguments are the plan and the result of the earlier session, which ended with the answer of the members that began.
+// Their answers are given, so no member is asked twice. The error is a *council.Error with CodeConflict, and says why
+// the council cannot be convened.
 func (p *Pipeline) Convene(plan council.Plan, session *council.Session) (council.Plan, error) {
 	first := session.Metadata.First
 	refuse := func(why string) (council.Plan, error) {
@@ -21,9 +21,9 @@ func (p *Pipeline) Convene(plan council.Plan, session *council.Session) (council
 	case session.Status == council.StatusRunning:
 		return refuse("the session still runs: wait for its end")
 	case session.Status == council.StatusFailed || session.Status == council.StatusCancelled:
-		return refuse("the session has no answer to add to: ask the question again")
+		return refuse("the session failed or was cancelled: ask the question again")
 	case first == nil:
-		return refuse("the session asked its members at once, so there is nobody left to ask: ask the question again")
+		return refuse("the session asked its members at once, so no member is left to ask: ask the question again")
 	case first.Convened:
 		return refuse("the session has asked the whole council already: read its answer")
 	}

@@ -20,9 +20,10 @@ const (
 	maxCriteria = 4 << 10
 )
 
-// PrepareJudge turns a request to judge answers into a Plan, as Prepare does for questions. The reviewers of the council
-// are the judges. A judge does not read the answers that its model wrote, or that a model of its maker wrote. A judge
-// that has fewer than two answers left is not asked. The error is a *council.Error, also if no judge is left.
+// PrepareJudge turns a request to judge answers into a Plan, as Prepare does for questions. The reviewers of the
+// council are the judges. A judge does not read the answers that its model wrote, or that a model of its maker wrote. A
+// judge that may read only one answer of several, or none, is not asked. The error is a *council.Error. It is also
+// returned if no judge is left.
 func (p *Pipeline) PrepareJudge(r council.JudgeRequest) (council.Plan, error) {
 	v := &validation{settings: p.o.Settings, council: p.o.Council}
 	mode := council.ModeCouncil
@@ -122,7 +123,7 @@ func (p *Pipeline) checkJudged(v *validation, r council.JudgeRequest, judges []c
 	case n > council.MaxJudged:
 		v.add("answers", fmt.Sprintf("%d given, at most %d are allowed", n, council.MaxJudged), "give fewer")
 	case n == 1 && len(r.Rubric) == 0:
-		v.add("rubric", "one answer has no rival, and no rubric is given",
+		v.add("rubric", "one answer cannot be compared, and no rubric is given",
 			fmt.Sprintf("give a rubric of 1 to %d statements, or a second answer", council.MaxRubric))
 	case n > 1 && len(r.Rubric) > 0:
 		v.add("rubric", "a rubric is for one answer, and there are several", "leave it out, or judge each answer alone")
@@ -163,7 +164,7 @@ func (p *Pipeline) checkJudged(v *validation, r council.JudgeRequest, judges []c
 	case "", council.OrdersBoth:
 	case council.OrdersOne:
 		if len(r.Answers) == 2 {
-			v.add("orders", "a judge may prefer a place, and one order of two answers does not show it", "use both")
+			v.add("orders", "a judge may prefer the first or the second place, and one order does not show that", "use both")
 		}
 	default:
 		v.add("orders", fmt.Sprintf("%.64q is not a choice", r.Orders), "use one or both")
@@ -221,8 +222,8 @@ func (p *Pipeline) authors(r council.JudgeRequest, judges []council.Member) (cou
 	return twins, excluded
 }
 
-// wrote reports whether the author of an answer is the model of a judge. An author may be named like the judge, or like
-// its model with or without the provider.
+// wrote reports whether the author of an answer is the model of a judge. An author may have the name of the judge, or
+// the name of its model with or without the provider.
 func (p *Pipeline) wrote(author string, judge council.Member) bool {
 	_, model := council.SplitModel(judge.Model, p.rules.Providers)
 	return strings.EqualFold(author, council.ModelOf(judge.ID)) || strings.EqualFold(author, judge.Model) ||

@@ -311,7 +311,7 @@ func TestConveneRefused(t *testing.T) {
 	failed.Status = council.StatusFailed
 	for session, want := range map[*council.Session]string{
 		running:                                  "still runs",
-		failed:                                   "has no answer",
+		failed:                                   "failed or was cancelled",
 		h.run(t, council.Request{}):              "at once",
 		h.run(t, council.Request{First: new(2)}): "the whole council already",
 	} {

@@ -152,7 +152,7 @@ func (p *Pipeline) shape(v *validation, r council.Request, plan *council.Plan) {
 		v.add("answer_form", "output_schema gives the answer a form already", "leave one of them out")
 	}
 	if r.Chairman != "" && !mode.Writes() {
-		v.add("chairman", fmt.Sprintf("nobody writes a synthesis in the mode %s", mode),
+		v.add("chairman", fmt.Sprintf("no chairman writes in the mode %s", mode),
 			"leave it out, or ask in the mode council or synthesis")
 	}
 	if plan.First != 0 && (schema || alone) {
@@ -358,7 +358,7 @@ func (p *Pipeline) members(v *validation, models []string, mode council.Mode) []
 	}
 	switch {
 	case mode == council.ModeSingle && len(names) != 1:
-		v.add("mode", fmt.Sprintf("single asks one model, and there are %d", len(names)),
+		v.add("mode", fmt.Sprintf("single asks one model, and %d are named", len(names)),
 			"name one model in models, or ask in another mode")
 	case mode == council.ModeSingle || len(names) > 1:
 	case models == nil:

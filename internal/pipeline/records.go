@@ -33,7 +33,7 @@ func (r *run) persist(ctx context.Context) {
 	appendOnce := r.p.o.Recorder.Append
 	if r.p.o.Holds != nil && r.kept != nil && len(r.kept.State.Entries) > 0 {
 		p := r.p
-		id := records[0].SessionID // That of the session, unless judges read its answers twice.
+		id := records[0].SessionID // It is the id of the session, unless judges read the answers twice.
 		created := r.plan.Created
 		appendOnce = func(ctx context.Context, records []council.BiasMetricRecord) error {
 			if held, err := p.holds(ctx, log, id, created); held || err != nil {
@@ -212,8 +212,8 @@ func (r *run) identities() func(id string) (identity, maker string) {
 	return func(id string) (string, string) { return identities[id], makers[id] }
 }
 
-// judgedIdentities is identities for answers that were given to judges. Their identities are their authors. If an author
-// has several answers, the identities of its further answers end in "#2", "#3" and so on.
+// judgedIdentities does the same as identities, for answers that were given to judges. Their identities are their
+// authors. If an author has several answers, the identities of its further answers end in "#2", "#3" and so on.
 func (r *run) judgedIdentities() func(id string) (identity, maker string) {
 	identities := map[string]string{}
 	makers := map[string]string{}

@@ -42,7 +42,7 @@ type Comparison struct {
 	Roster
 }
 
-// Roster says what a council in the roster should say after a comparison.
+// Roster holds the line of the roster to which a comparison leads.
 type Roster struct {
 	// RosterLine holds keys of the council and their values, as YAML in flow style. It is null if the comparison is
 	// undecided, or if no line serves an arm to which it leads.
@@ -189,10 +189,9 @@ func (c Comparison) rosterNotes() []string {
 	case c.Verdict == worth.Pays:
 		serves = "It serves the whole council, as it was measured here."
 	case c.ValueUSD != nil:
-		serves = fmt.Sprintf("It serves %s. Of the ways that are shown to be worth more than the council, net of costs, "+
-			"this is the cheapest.", arm)
+		serves = fmt.Sprintf("It serves %s, the cheapest way that is shown to be worth more than the council, net of costs.", arm)
 	default:
-		serves = fmt.Sprintf("It serves %s. Of the ways that the council is shown not to beat by %s, this is the cheapest.",
+		serves = fmt.Sprintf("It serves %s, the cheapest way that the council is shown not to beat by %s.",
 			arm, points(c.Margin))
 	}
 	switch {

@@ -255,7 +255,7 @@ func TestVerdictSentences(t *testing.T) {
 		}},
 		{"does_not_pay", worth.DoesNotPay, "", []string{
 			"Does not pay: the council is less than 5 points better than vote", "upper limit",
-			"It serves vote. Of the ways that the council is shown not to beat by 5 points, this is the cheapest.",
+			"It serves vote, the cheapest way that the council is shown not to beat by 5 points.",
 			"The bill is then 33.3 % of", "mode: vote, answer_form: {type: number}",
 		}},
 		{"too_few", worth.Undecided, worth.TooFew, []string{

@@ -55,7 +55,7 @@ func judgedSentence(j council.Judgement) string {
 	case !ended:
 		return "There is no result."
 	case j.Mean != nil:
-		return fmt.Sprintf("The share of votes for a statement is %.2f in the mean. It is not the probability that the statement holds.", *j.Mean)
+		return fmt.Sprintf("On average, a statement has a share of %.2f of the votes. That is not the probability that it holds.", *j.Mean)
 	case len(j.Criteria) > 0:
 		return "Half of the judges or more cast no vote on some statements: there is no mean."
 	case v == nil && j.Agreement.Ballots == 0:

@@ -182,8 +182,8 @@ func (s Seats) equalNotes() []string {
 			"for questions like these.",
 	}
 	if slices.ContainsFunc(s.EqualAnswers, func(a worth.EqualAnswers) bool { return !a.Shows(smallError) }) {
-		notes = append(notes, "It takes 29 questions to show that at most 10 % of such answers are wrong, and 59 for 5 %, "+
-			"even if all are right.")
+		notes = append(notes, "Even if all such answers are right, it takes 29 questions to show that at most 10 % of them are wrong, "+
+			"and 59 questions to show that for 5 %.")
 	}
 	if slices.ContainsFunc(s.EqualAnswers, worth.EqualAnswers.Grouped) {
 		notes = append(notes, "Questions of one group may be alike, so several of them can count as one.")

@@ -43,7 +43,7 @@ func TestJudge(t *testing.T) {
 	_, text, isError = p.call("judge", map[string]any{
 		"question": "Why?", "answers": []map[string]any{{"id": "x", "text": "It scatters."}}, "rubric": []string{"It is short."},
 	})
-	if isError || !strings.Contains(text, "It is short. (") || !strings.Contains(text, "not the probability that the statement holds") {
+	if isError || !strings.Contains(text, "It is short. (") || !strings.Contains(text, "not the probability that it holds") {
 		t.Errorf("a rubric: %s", text)
 	}
 }
