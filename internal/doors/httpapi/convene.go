@@ -16,11 +16,11 @@ type Convening struct {
 }
 
 // convene is POST /v1/council/{id}/convene. It begins a session in which the whole council answers the question of an
-// earlier session, whose first members have decided it. A request needs no body.
+// earlier session that ended with the answer of the members that began. A request needs no body.
 //
-// A session is convened once. The new session therefore has an internal idempotency key, which is made of the id of the
-// earlier session. With this key, a second request finds the new session, on every node and after a restart. Like all
-// sessions with a key, the new session does not end with its client.
+// The council can be convened once after a session. The new session therefore has an internal idempotency key, which is
+// made of the id of the earlier session. With this key, a second request finds the new session, on every node and after
+// a restart. Like all sessions with a key, the new session does not end with its client.
 func (a *API) convene(w http.ResponseWriter, r *http.Request) error {
 	earlier, err := a.find(r)
 	if err != nil {

@@ -23,8 +23,8 @@ func (a *API) decode(w http.ResponseWriter, r *http.Request, v any, open bool) (
 	return a.decodeAs(w, r, func([]byte) any { return v }, open)
 }
 
-// decodeAs is decode for a body that decides into which struct it is read. The function choose gets the body, which may
-// not be valid JSON, and returns a pointer to the struct.
+// decodeAs does the same as decode, for a body that can be read into one of several structs. The function choose gets
+// the body, which may not be valid JSON, and returns a pointer to the struct.
 func (a *API) decodeAs(w http.ResponseWriter, r *http.Request, choose func(body []byte) any, open bool) (*Problems, error) {
 	body, release, err := a.readBody(w, r)
 	if err != nil {

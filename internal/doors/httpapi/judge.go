@@ -9,8 +9,8 @@ import (
 	"github.com/councild/councild/internal/sessions"
 )
 
-// judge is POST /v1/judge. It begins a session in which a council judges answers that exist already. Like POST
-// /v1/council, it has the limits, the idempotency keys and the stored sessions of all sessions.
+// judge is POST /v1/judge. It begins a session in which a council judges answers that exist already. Limits,
+// idempotency keys and stored sessions are as in POST /v1/council.
 func (a *API) judge(w http.ResponseWriter, r *http.Request) error {
 	var asked council.JudgeSubmission
 	problems, err := a.decode(w, r, &asked, false)
@@ -63,7 +63,7 @@ func (a *API) judgement(w http.ResponseWriter, r *http.Request) error {
 	return sendJudgement(w, s)
 }
 
-// sendJudgement sends the result of a session of mode judge. Other sessions have none.
+// sendJudgement sends the result of a session in which answers were judged. It returns an error for any other session.
 func sendJudgement(w http.ResponseWriter, s *sessions.Session) error {
 	session, err := snapshot(s)
 	if err != nil {

@@ -170,7 +170,7 @@ func bodyPlace(field, messages, format string, talk conversation) string {
 		return format + ".name"
 	case "category", "language", "mode":
 		return "metadata." + field
-	case "first", "answer_form": // The body has no such field. It is the mode that does not go with the council's.
+	case "first", "answer_form": // The body has no such field. Its mode conflicts with that field of the council.
 		return "metadata.mode"
 	case "council", "models":
 		return "model"

@@ -279,9 +279,9 @@ type Decision struct {
 type DecisionAnswer struct {
 	Type          string                `json:"type"` // the type of the question, or "refusal"
 	Name          *string               `json:"name"`
-	Probability   *float64              `json:"probability,omitempty"` // that the statement is true
+	Probability   *float64              `json:"probability,omitempty"` // of a predicate: that the statement is true
 	Choice        json.RawMessage       `json:"choice,omitempty"`      // the value of a choice
-	Score         *float64              `json:"score,omitempty"`       // the mean of the indices of the levels
+	Score         *float64              `json:"score,omitempty"`       // the mean level, by index
 	Confidence    *float64              `json:"confidence,omitempty"`
 	Probabilities []DecisionProbability `json:"probabilities,omitempty"`
 	Council       DecisionVotes         `json:"council"`
@@ -322,7 +322,7 @@ type DecisionOutputDetails struct {
 	ReasoningTokens int64 `json:"reasoning_tokens"`
 }
 
-// DecisionCouncil holds what OpenAI's form has no place for.
+// DecisionCouncil holds the figures that OpenAI's form has no place for.
 type DecisionCouncil struct {
 	CostUSD  *float64              `json:"cost_usd"` // in US dollars, null if it is not known
 	Failed   []council.Degradation `json:"failed"`   // the seats without votes
