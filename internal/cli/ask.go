@@ -47,7 +47,8 @@ type askCmd struct {
 func (askCmd) Help() string {
 	return "Without --server the council runs here, and Ctrl-C cancels the session. With --server it runs at a " +
 		"daemon, and Ctrl-C cancels the session there too, because calls cost money. With --follow, Ctrl-C leaves " +
-		"the session alone. With --convene, the answers of the first members are not paid for again. The last line on the standard error is the cost of the session.\n\n" + exitCodes
+		"the session alone. With --convene, the answers of the first members are not paid for again. The last line on the " +
+		"standard error is the cost of the session.\n\n" + exitCodes
 }
 
 // Run puts one question to the council, or follows a session, and prints the result.

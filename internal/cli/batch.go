@@ -100,7 +100,7 @@ func (b *begun) close(ctx context.Context) {
 	}
 }
 
-// kind says in what the runs of two commands differ.
+// kind holds the differences between the runs of batch and compare.
 type kind struct {
 	records string   // the file for the records of the reviews, or ""
 	judges  []string // models that the run may ask in addition to the council

@@ -26,7 +26,7 @@ type judgeCmd struct {
 	Orders     string   `placeholder:"NAME" help:"Show the answers to each judge in one order, or in both; two answers are always shown in both."`
 	Exclude    string   `placeholder:"NAME" help:"Whose answers a judge does not read: family (its maker's, the default), self (its model's) or none."`
 	Criteria   string   `placeholder:"TEXT" help:"What the judges look for, in place of general quality."`
-	Rubric     []string `sep:"none" placeholder:"TEXT" help:"A statement about the one answer, on which the judges vote (repeatable)."`
+	Rubric     []string `sep:"none" placeholder:"TEXT" help:"A statement about the only answer. The judges vote on it (repeatable)."`
 	Seed       *int64   `placeholder:"N" help:"Replays labels and orders."`
 	MaxCostUSD *float64 `name:"max-cost-usd" placeholder:"X" help:"Most that the session may cost, in US dollars."`
 	Server     string   `placeholder:"URL" help:"Have the daemon at this URL judge, with the first of LLM_COUNCIL_API_TOKENS; default: run it here."`
@@ -37,7 +37,7 @@ type judgeCmd struct {
 // Help returns the details that --help prints below the summary of the command.
 func (judgeCmd) Help() string {
 	return "Each judge reads two answers twice, the second time in reversed order, and has a vote only if it prefers the " +
-		"same answer both times. The result says what these judges prefer, which need not be true. Ctrl-C cancels the " +
+		"same answer both times. The result says what these judges prefer, and not what is true. Ctrl-C cancels the " +
 		"session, because calls cost money.\n\n" + exitCodes
 }
 

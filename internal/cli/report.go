@@ -35,7 +35,7 @@ type recordFile struct {
 	Language string `help:"Only sessions of this language: two lower-case letters of ISO 639-1." placeholder:"CODE"`
 
 	ConfigVersion string `help:"Only sessions of this council_config_version." placeholder:"VERSION"`
-	Source        string `help:"judge reports on answers that were given to judges, which are left out otherwise." enum:",judge" default:""`
+	Source        string `help:"With judge, only answers that were given to judges. Without it, they are left out." enum:",judge" default:""`
 	ModelVersion  string `help:"Only records whose reviewer or candidate was served as this version." placeholder:"VERSION"`
 }
 
