@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// folded is a text in which writers differ only by what they say. Blanks are one space, typographic marks are ASCII,
-// and marks of emphasis and invisible characters are left out.
+// folded is a text without the differences that typography makes. Successive blanks are one space, and typographic
+// marks are ASCII. Marks of emphasis and invisible characters are left out.
 type folded struct {
 	text string
 	// places has a place in every placeStep bytes of the original. Between two places, span folds the original again.
@@ -42,7 +42,7 @@ func fold(text string) folded {
 }
 
 // span returns the part of the original that was folded to the bytes from begin to end. Marks of emphasis at its edges
-// belong to it. It returns false if the part has more than most bytes.
+// belong to it. It returns false if the part has more bytes than the argument most.
 func (f folded) span(original string, begin, end, most int) (string, bool) {
 	after := sort.Search(len(f.places), func(i int) bool { return f.places[i].folded > begin })
 	at := f.places[after-1]

@@ -13,7 +13,7 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// These numbers limit what a map can hold, and with it the work of checking a hostile one.
+// These numbers limit what a map can hold, and so the work of checking a hostile map.
 const (
 	maxEntries  = 5 // in each list
 	maxSides    = 6 // in a dispute
@@ -150,7 +150,7 @@ func ReadMap(tail string, cut bool, in Quoted) council.Map {
 	return m
 }
 
-// first returns the entries of a list that count.
+// first returns the entries of a list up to maxEntries. Further entries do not count.
 func first[T any](list []T) []T { return list[:min(len(list), maxEntries)] }
 
 // quotes returns how many quotes a map has.
@@ -169,7 +169,7 @@ func (m rawMap) quotes() (n int) {
 // checker checks the quotes of one map.
 type checker struct {
 	in       Quoted
-	folded   map[string]folded // the answers by member. They are folded when they are needed first.
+	folded   map[string]folded // the answers by member, each folded when a quote first names it
 	checked  int               // quotes of an allowed length
 	invented int               // checked quotes that the named answer does not hold
 	kept     int               // quotes that were printed
@@ -241,12 +241,12 @@ func (c *checker) answer(member string) folded {
 	return f
 }
 
-// span returns the part of the answer that a quote was found in. It returns false if the part is too long to print.
+// span returns the part of the answer that a quote was found in. It returns false if that part is too long to print.
 func (c *checker) span(q found) (string, bool) {
 	return c.answer(q.member).span(c.in.Answers[q.member], q.at, q.at+len(q.text), maxSpan)
 }
 
-// models returns from how many models a claim has quotes. A claim that cannot be printed has none.
+// models returns how many models a claim quotes. The result is 0 for a claim that cannot be printed.
 func (c *checker) models(checked claim) int {
 	var models []string
 	for _, q := range checked.quotes {
@@ -279,7 +279,7 @@ func (c *checker) sides(raw []rawClaim) (sides []claim) {
 	return sides
 }
 
-// hold reports whether any answer that the claims quote holds a quote.
+// hold reports whether a quote stands in any of the answers that the claims quote.
 func (c *checker) hold(claims []claim, q found) bool {
 	return slices.ContainsFunc(claims, func(other claim) bool {
 		return slices.ContainsFunc(other.quotes, func(o found) bool {

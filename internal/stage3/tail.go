@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// maxHeld is how many bytes of blanks, and of the line of a code fence, wait at most before the separator.
+	// maxHeld is how many bytes may wait for the separator: blanks, and the line of a code fence.
 	maxHeld = 4096
 	// maxMarks is how many blanks and marks of emphasis may stand before the separator on its line.
 	maxMarks = 16
@@ -18,7 +18,7 @@ const (
 	maxFence = 64
 	// maxTail is how many bytes of a tail are kept. A map with the longest allowed quotes has fewer.
 	maxTail = 64 << 10
-	// enough is how many digits of its token a separator needs if the reply ends in the middle of the separator.
+	// enough is how many digits of the token are needed if the reply ends in the middle of the separator.
 	enough = 4
 )
 
@@ -33,7 +33,8 @@ const separatorWord = "=== MAP "
 type splitter struct {
 	separator []byte
 	read      int // how many bytes were added
-	// prose is how many bytes certainly belong to the answer. The bytes from prose to read wait.
+	// prose is how many bytes certainly belong to the answer. The bytes from prose to read may be the end of the
+	// answer, or stand before the separator.
 	prose int
 	found bool // the separator was found: all other bytes are the tail
 
@@ -201,7 +202,7 @@ func withoutTail(reply string) int {
 	return len(before)
 }
 
-// withoutLine removes the last line of a text, if the function matches says so, and the blanks before it.
+// withoutLine removes the last line of a text and the blanks before it, if the function matches accepts that line.
 func withoutLine(text string, matches func(line string) bool) string {
 	begin := strings.LastIndexByte(text, '\n') + 1
 	if matches(strings.TrimSpace(text[begin:])) {
