@@ -10,8 +10,8 @@
 // stands at each place about equally often. The levels of a score keep their order, which ascends for half of the seats
 // and descends for the others.
 //
-// A share of votes is not the probability that the majority is right, because judges make the same mistakes. Result
-// only avoids the extremes: it counts as if one more judge had divided its vote equally.
+// A share of votes is not the probability that the majority is right, because judges make the same mistakes. Package
+// ranking only avoids the extremes: it counts as if one more judge had divided its vote equally.
 package decide
 
 import (
@@ -51,7 +51,7 @@ type Reply struct {
 type Stage struct {
 	Calls []council.Call // the call of each seat
 
-	orders [][][]int // for each seat and question, the options in the order shown
+	orders [][][]int // the options in the order shown, for each seat and question
 	labels [][][]string
 }
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -252,5 +251,3 @@ func TestVotesAreCounted(t *testing.T) {
 		}
 	}
 }
-
-func near(a, b float64) bool { return math.Abs(a-b) < 1e-9 }

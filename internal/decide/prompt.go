@@ -83,8 +83,8 @@ func (in Input) prompt(orders [][]int, labels [][]string, markers anonymize.Mark
 const maxLabel = 64
 
 // labelsOf returns the words with which a seat votes for the options of a question, in the order shown. They are the
-// texts of the options. But all of them are letters if a text is too long, has a character that is special in JSON or
-// Markdown, or differs from another text only in case, quotes or a full stop.
+// texts of the options, or else letters. They are letters if any text is too long, has a character that is special in
+// JSON or Markdown, or differs from another text only in case, quotes or a full stop.
 func labelsOf(question council.VoteQuestion, order []int) []string {
 	labels := make([]string, len(order))
 	taken := map[string]bool{plain(CannotTell): true}

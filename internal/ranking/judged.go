@@ -10,8 +10,7 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// Judged returns the result of a session of mode judge. It depends on nothing but the session. If the session still
-// runs, the result has the ballots so far.
+// Judged returns the result of a session of mode judge. If the session still runs, the result has the ballots so far.
 func Judged(s *council.Session) council.Judgement {
 	meta := s.Metadata
 	j := council.Judgement{
@@ -51,7 +50,7 @@ func Judged(s *council.Session) council.Judgement {
 
 // criteria returns the votes on the statements of a rubric, and the mean of their probabilities.
 func criteria(s *council.Session) (all []council.Criterion, mean *float64) {
-	all = []council.Criterion{}
+	all = make([]council.Criterion, 0, len(s.Votes))
 	sum := 0.0
 	known := 0
 	for i, count := range s.Votes {
@@ -181,7 +180,7 @@ func meanScore(answer string, ballots []council.JudgeBallot) *float64 {
 }
 
 // tauB returns Kendall's tau-b of two rankings (Kendall 1945), -1 to 1. It compares the candidates that both rank. It
-// returns nil if one of the rankings ties them all.
+// returns nil if either ranking ties all of them.
 func tauB(a, b map[string]float64) *float64 {
 	common := slices.Sorted(maps.Keys(a))
 	common = slices.DeleteFunc(common, func(candidate string) bool {
@@ -205,8 +204,8 @@ func tauB(a, b map[string]float64) *float64 {
 }
 
 // Combine returns the vote of a reviewer that has ranked the same candidates twice. It places the candidates by the sum
-// of their places in both votes, and leaves out candidates that one of the votes leaves out. It returns false if fewer
-// than two candidates are left, or if there are two candidates and the votes differ.
+// of their places in both votes, and leaves out a candidate that either vote leaves out. It returns false if fewer than
+// two candidates are left, or if there are two candidates and the votes differ.
 func Combine(a, b Vote) (Vote, bool) {
 	sum := map[string]float64{}
 	second := RankValues(b)

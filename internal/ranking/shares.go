@@ -17,7 +17,7 @@ type Shares struct {
 	// Confidence says how much the votes concentrate on one option. It is 0 if all options have the same probability, and
 	// near 1 if many seats agree.
 	Confidence float64
-	// Score is the mean of the indices of the options, weighted with their probabilities.
+	// Score is the mean index of the options, weighted with their probabilities.
 	Score float64
 }
 
