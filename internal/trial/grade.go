@@ -58,8 +58,8 @@ type Grade struct {
 	// Score is 1 for a right answer and 0 for a wrong one. It is nil if the text holds no
 	// answer that can be graded.
 	Score *float64
-	// Form is the answer in canonical form. The references decide whether a text of one line without "ANSWER:" is an
-	// answer, but not what its Form is. Form is "" if Score is nil.
+	// Form is the answer in canonical form. Whether a text of one line without "ANSWER:" is an answer depends on the
+	// references. Its Form does not. Form is "" if Score is nil.
 	Form string
 }
 
@@ -69,8 +69,8 @@ type Grader struct {
 	// alone reads answers in a way that does not depend on the references. For GraderRegex, it only brings texts into a
 	// canonical form.
 	alone *stage1.Form
-	// reader is like alone, but also takes a text of one line without "ANSWER:" that has no more words than the longest
-	// reference.
+	// reader does the same as alone, but also takes a text of one line without "ANSWER:" that has no more words than
+	// the longest reference.
 	reader     *stage1.Form
 	references []string         // the right answers in canonical form, empty for GraderRegex
 	patterns   []*regexp.Regexp // the right answers of GraderRegex

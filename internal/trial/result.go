@@ -18,8 +18,8 @@ const (
 	ArmVote    = "vote"    // the most frequent answer of the members, or the mean score if several are equally frequent
 	ArmRanked  = "ranked"  // the first answer by Borda count, or the mean score if several share the first place
 	armMember  = "member:" // Followed by a member's id, it names the arm of that member alone.
-	// Followed by a number, it names the arm in which that many members begin. The others are asked only if the first
-	// answers differ.
+	// Followed by a number n, it names the arm in which n members begin. The others are asked only if the first answers
+	// differ.
 	armFirst = "first:"
 )
 
@@ -234,8 +234,8 @@ func authors(s *council.Session) (ids []string) {
 // endedAfterFirst reports whether the session ended with the answer of the members that began.
 func (r *Result) endedAfterFirst() bool { return r.First != nil && !r.First.Convened }
 
-// picked returns the arm of a mode without a chairman, as a session in that mode would answer. The argument spent is
-// the bill of that session.
+// picked returns the arm of a mode without a chairman, with the answer that a session in that mode would give. The
+// argument spent is the bill of that session.
 func picked(mode council.Mode, plan council.Plan, s *council.Session, spent bill) *Arm {
 	arm := &Arm{CostUSD: spent.cost(), Calls: spent.calls}
 	arm.Failed = len(authors(s)) < pipeline.Quorum(plan.Rules.Quorum, len(plan.Members()))
@@ -244,7 +244,7 @@ func picked(mode council.Mode, plan council.Plan, s *council.Session, spent bill
 			return d.Stage == council.Stage1 || d.Stage == council.Stage2 && mode.Reviews()
 		})
 	}
-	if mode == council.ModeVote && plan.Form == nil { // No session could vote, but grade can count what a regex reads.
+	if mode == council.ModeVote && plan.Form == nil { // No session could vote. grade counts the answers that a regex reads.
 		return arm
 	}
 	from := pipeline.Pick(mode, plan, s)
@@ -345,8 +345,8 @@ func (r *Result) grade(q Question) {
 	}
 }
 
-// meanScore returns the score of a member's answer, or the mean score of this answer and those that are tied with it. In
-// the mean, an ungradable answer counts 0. It returns nil if none of the answers can be graded.
+// meanScore returns the score of a member's answer, or the mean score of this answer and all answers that are tied with
+// it. In the mean, an ungradable answer counts 0. meanScore returns nil if none of these answers can be graded.
 func meanScore(members []Member, from council.AnswerFrom) *float64 {
 	sum := 0.0
 	gradable := false

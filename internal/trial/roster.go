@@ -43,7 +43,7 @@ func (p Plan) roster(report worth.Report, form *council.AnswerForm, results []Re
 		}
 		bills[arm] = b
 	}
-	// Models that cost nothing, and models of unknown cost, are compared by their calls.
+	// Arms of equal or unknown cost are compared by their calls.
 	cheapest := slices.MinFunc(arms, func(x, y string) int {
 		a := bills[x]
 		b := bills[y]

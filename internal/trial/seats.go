@@ -77,7 +77,7 @@ func alike(r Result) (n int, right bool) {
 			n = max(n, count[m.Form])
 		}
 	}
-	scores := map[string]float64{} // by the member that gave one of the most frequent answers first
+	scores := map[string]float64{} // of the most frequent answers, by the member that gave the answer first
 	seen := map[string]bool{}
 	for _, m := range r.Members {
 		if m.Form != "" && count[m.Form] == n && !seen[m.Form] {

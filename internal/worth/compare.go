@@ -144,8 +144,8 @@ type Report struct {
 	Power       []Power      `json:"power"`
 	Rivals      int          `json:"rivals"` // the number of rivals that the treatment has to beat
 	// Short has the arms that make the verdict [DoesNotPay]: the data rule out that the treatment is better by the
-	// margin. The test is that of the verdict. Its Holm adjustment is needed here, because a reader who picks one of these
-	// arms picks after all tests. Each arm has passed the test with missing scores and without them.
+	// margin. The test is that of the verdict. The Holm adjustment is needed here too, because the reader picks an arm
+	// after all tests. Each arm has passed the test with missing scores and without them.
 	Short []string `json:"-"`
 }
 

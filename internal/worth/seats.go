@@ -22,23 +22,23 @@ type SeatQuestion struct {
 	AlikeRight bool
 }
 
-// EqualAnswers says how often the answers that a number of seats gave alike are right.
+// EqualAnswers says how often an answer is right if a certain number of seats gave it.
 type EqualAnswers struct {
 	Alike     int `json:"alike"` // how many seats gave the most frequent answer
-	Seats     int `json:"seats"` // of how many
+	Seats     int `json:"seats"` // how many seats the council has
 	Questions int `json:"questions"`
 	Right     int `json:"right"`
 	Clusters  int `json:"clusters"`
-	// Effective is how many questions of different clusters tell as much as these at least (stat.ClusteredLower).
+	// These questions tell at least as much as Effective questions of different clusters (see stat.ClusteredLower).
 	Effective float64 `json:"effective_questions"`
-	Lower     float64 `json:"lower_one_sided"` // the one-sided 95 % limit of the share that is right
+	Lower     float64 `json:"lower_one_sided"` // the one-sided lower 95 % limit of the share that is right
 }
 
 // Grouped reports whether several of the questions are of one cluster.
 func (a EqualAnswers) Grouped() bool { return a.Clusters < a.Questions }
 
-// Shows reports whether so many questions can show that no more than a share of such answers are wrong. That needs an
-// Effective of 29 for a share of .10, and of 59 for .05, if all answers are right.
+// Shows reports whether there are enough questions to show that at most the share wrong of such answers is wrong. If
+// all answers are right, this takes an Effective of 29 for a share of .10, and of 59 for .05.
 func (a EqualAnswers) Shows(wrong float64) bool { return math.Pow(1-wrong, a.Effective) < Level }
 
 // SeatsReport reports the errors that the seats of a council share, and what these errors cost.
@@ -68,8 +68,8 @@ type SeatsReport struct {
 	// Vote and Ranked are the mean scores of a vote and of a ranking. They are null if these were not counted.
 	Vote   *float64 `json:"vote"`
 	Ranked *float64 `json:"ranked"`
-	// EqualAnswers has the highest number of equal answers first. It is null if the answers cannot be compared with each
-	// other, such as answers of which only the scores are known.
+	// EqualAnswers has the highest number of equal answers first. It is null if the answers cannot be compared with
+	// each other, for example because only their scores are known.
 	EqualAnswers []EqualAnswers `json:"equal_answers"`
 }
 
@@ -140,7 +140,7 @@ func Seats(questions []SeatQuestion, seats int) SeatsReport {
 	return r
 }
 
-// agree adds the EqualAnswers of a number of equal answers, if there are such questions.
+// agree adds the EqualAnswers of a number of seats, if that many seats gave equal answers at any question.
 func (r *SeatsReport) agree(alike, seats int, clusters map[string][]SeatQuestion, names []string) {
 	a := EqualAnswers{Alike: alike, Seats: seats}
 	var right, trials []int
