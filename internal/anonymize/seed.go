@@ -68,7 +68,7 @@ func Top(seed int64, standings []council.Standing) string {
 	return One(seed, first)
 }
 
-// One returns one of several members, which the seed draws. It returns "" if there are no members.
+// One draws one of several members with the seed. It returns "" if there are no members.
 func One(seed int64, members []string) string {
 	if len(members) == 0 {
 		return ""

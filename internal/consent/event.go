@@ -69,8 +69,8 @@ type Options struct {
 }
 
 // Make returns the event of a session. The argument records has all records of the session. Make returns nil if the
-// level is below 2, if no ballot counts, if the answers were given to judges, or if the session is one of several that
-// review the same answers (its records have a block id).
+// level is below 2, if no ballot counts, or if the answers were given to judges. It also returns nil if the session is
+// one of several that review the same answers: its records have a block id.
 func Make(records []council.BiasMetricRecord, o Options) *Event {
 	if o.Level < LevelRankings || len(records) == 0 || records[0].BlockID != nil || records[0].Source != "" {
 		return nil

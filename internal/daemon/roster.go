@@ -215,7 +215,7 @@ func (h *setup) prepareJudge(r council.JudgeRequest) (council.Plan, error) {
 
 // planned makes a plan for the council that a request names, or for the default council if the name is "". The function
 // prepare makes the plan with the pipeline of the council. If the token may not ask the council, prepare gets the
-// pipeline of another council, with known false, and only its error counts.
+// pipeline of another council, and known is false. Only its error then counts.
 func (h *setup) planned(
 	token, name, dataClass string, prepare func(p *pipeline.Pipeline, known bool) (council.Plan, error),
 ) (council.Plan, error) {

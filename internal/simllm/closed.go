@@ -53,10 +53,10 @@ type abilityBound struct {
 }
 
 // Find returns the model with a name. Settings of the model's ability may follow the name, as in
-// "amber?accuracy=.7&discernment=2". The setting accuracy is required for an ability. If common, discernment or insight is not set,
-// its value is that of [NewAbility]. The settings fact, map, invent and miss set Facts and Maps, as in
-// "amber?fact=port:8080" and "amber?map=none". In everything else, the model equals the model without settings. Find returns
-// false if there is no such model, and an error if the settings are wrong.
+// "amber?accuracy=.7&discernment=2". The setting accuracy is required for an ability. If common, discernment or insight
+// is not set, its value is that of [NewAbility]. The settings fact, map, invent and miss set Facts and Maps, as in
+// "amber?fact=port:8080" and "amber?map=none". Everything else is as in the model without settings. Find returns false
+// if there is no such model, and an error if the settings are wrong.
 func Find(models []Model, name string) (Model, bool, error) {
 	base, settings, varied := strings.Cut(name, "?")
 	at := slices.IndexFunc(models, func(m Model) bool { return m.Name == base })

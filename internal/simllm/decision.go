@@ -32,7 +32,7 @@ func readVotes(text string) (votes []Vote) {
 }
 
 // decision writes the model's reply to a decision. The text and the question determine a vote that most models cast,
-// whatever the order of the votes. To get other votes, set Model.Reply.
+// whatever the order of the votes. Set Model.Reply for other votes.
 func (m *model) decision(t Task) string {
 	type member struct {
 		Why  string `json:"why"`

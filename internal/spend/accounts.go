@@ -56,8 +56,8 @@ type Opening struct {
 	// MaxTokens is a limit for input and output tokens together, or nil. Options.Hard applies to it as to a cost
 	// limit.
 	MaxTokens *int64
-	// First is the most that the first attempts of all calls of stage 1, or of a stage of votes, can cost together. It is
-	// nil if that is not known.
+	// First is the most that all calls of stage 1, or of a stage of votes, can cost together at their first attempt. It
+	// is nil if that is not known.
 	First *USD
 }
 
@@ -71,8 +71,9 @@ type Book struct {
 	// orphans holds the first ledger line of each session whose process died before it wrote the session's last line.
 	// Replay adds the calls from the ledger to that first line.
 	orphans map[string]entry
-	// closed holds the sessions that ended last, by the replayed ledger. One of them may be opened again: a process can
-	// write the last line of a session to the ledger, and die before the session's log says that the session has ended.
+	// closed holds the sessions that ended last according to the replayed ledger. One of them may be opened again: a
+	// process can write the last line of a session to the ledger, and die before the session's log says that the
+	// session has ended.
 	closed map[string]closed
 	days   map[string]*scope
 	// recent are the keys of days. The day that was changed last is the last element.
@@ -393,7 +394,7 @@ func (b *Book) tooLittle(s *Account) *council.Error {
 	least := s.First.scaled(100, percent).Plus(1)
 	return &council.Error{
 		Code:   council.CodeInvalid,
-		Detail: "the session's limit of cost is too low for its first calls",
+		Detail: "the cost limit of the session is too low for its first calls",
 		Fields: []council.FieldError{{
 			Field: "max_cost_usd",
 			Message: fmt.Sprintf("the limit is %v US dollars, and the first calls can cost %v, but may use "+

@@ -23,7 +23,8 @@ type Estimate struct {
 	Expected *USD              `json:"expected_usd"`
 	ByStage  map[string]Figure `json:"by_stage"`
 	ByModel  map[string]Figure `json:"by_model"`
-	// ByMode has the same question in each mode in which it can be asked. It is nil if the caller did not ask for it.
+	// ByMode has the figures of the same question in each mode that is valid for it. It is nil if the caller did not
+	// ask for it.
 	ByMode   map[council.Mode]Figure `json:"by_mode,omitempty"`
 	Unpriced []string                `json:"unpriced"` // models whose prices are not known
 	Limits   []Limit                 `json:"limits"`   // the limits of the session, the day and the caller's token

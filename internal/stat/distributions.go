@@ -233,11 +233,11 @@ func ClopperPearsonUpper(k, n int, confidence float64) float64 {
 }
 
 // ClusteredLower returns the one-sided lower confidence bound of the share of hits among trials that come in clusters,
-// and the effective number of trials. The trials of a cluster count as fully alike: the effective number is the square
-// of the number of trials, divided by the sum of the squares of the clusters' sizes (Kish, Survey Sampling, 1965). The
-// bound is that of Clopper and Pearson for the effective number (Korn and Graubard 1998). It is exact if each cluster
-// has one trial, and otherwise cautious. The effective number of [ClusteredShare] is estimated from the data. A bound
-// from it covers as few as 70 % of the truth if clusters are alike inside and have different sizes.
+// and the effective number of trials. The trials of a cluster count as fully alike. The effective number is the square
+// of the number of trials, divided by the sum of the squared cluster sizes (Kish, Survey Sampling, 1965). The bound is
+// that of Clopper and Pearson for the effective number (Korn and Graubard 1998). It is exact if each cluster has one
+// trial, and otherwise cautious. The effective number of [ClusteredShare] is estimated from the data. A bound from it
+// covers as few as 70 % of the truth if clusters are alike inside and have different sizes.
 func ClusteredLower(hits, trials []int, confidence float64) (bound, size float64) {
 	k := 0.0
 	n := 0.0
