@@ -77,7 +77,7 @@ func TestModes(t *testing.T) {
 		"vote":      {`"mode": "vote", ` + form, "Answers, " + answered, "The most frequent answer: 3 of 4 members. In the words of amber."},
 		"tied": {
 			`"mode": "vote", "models": ["amber", "birch"], ` + form, "Answers, " + answered,
-			"Drawn by the seed among equally frequent answers, such as those of ",
+			" are equally frequent, and the seed drew this one. In the words of ",
 		},
 		"single": {`"mode": "single", "models": ["birch"]`, "Answers, " + answered, "The answer of birch, the only one asked, word for word."},
 	} {
@@ -165,7 +165,7 @@ func TestFirst(t *testing.T) {
 	const whole = "Answers, Reviews, Final answer, Final answer, Answers, Ranking, Reviews, Audit"
 	for name, first := range map[string]struct{ origin, request, says, seats, parts string }{
 		"the same": {
-			same, `"first": 2, ` + form, "amber and birch gave the same answer, which is no proof. Nobody has checked how often such answers are right here.",
+			same, `"first": 2, ` + form, "amber and birch gave the same answer, which is no proof. How often such answers are right here is not known.",
 			"amber done, birch done, cedar not asked", "Answers, Final answer, Answers",
 		},
 		"alone": {same, `"first": 1`, "Only amber was asked.", "amber done, birch not asked, cedar not asked", "Answers, Final answer, Answers"},

@@ -1,8 +1,8 @@
-// What a mode does, in words: how a council comes to its answer, and how a session came to it.
+// Sentences about modes: how a council comes to its answer, and how a session came to its answer.
 
 const all = (names) => new Intl.ListFormat("en").format(names);
 
-// manner says how a council comes to its answer. A council of an older daemon has no mode.
+// manner says how a council comes to its answer. A council of an older daemon does not name its mode.
 export function manner({ mode, members: { length: n } }) {
   return {
     council: `${n} answers, reviewed, one synthesis`,
@@ -25,7 +25,7 @@ export const fewFirst = (first, n) => `${first} of ${n} ${first === 1 ? "is" : "
 export function decided({ asked, why }) {
   const names = all(asked), one = asked.length === 1;
   return {
-    same_answer: `${names} gave the same answer, which is no proof. Nobody has checked how often such answers are right here.`,
+    same_answer: `${names} gave the same answer, which is no proof. How often such answers are right here is not known.`,
     asked_alone: `Only ${names} was asked.`,
     different: `${names} gave different answers, so the whole council was asked.`,
     unreadable: `The answers of ${names} cannot be compared, because one does not have the form asked for. `
@@ -42,9 +42,9 @@ export function origin({ answer_from: from, metadata: { first }, stage1 }) {
   const equals = tied?.length ? all([model, ...tied]) : null;
   const verbatim = `The answer of ${model}, word for word.`;
   return {
-    top: equals ? `${verbatim} Drawn by the seed among the answers that were ranked first: those of ${equals}.`
+    top: equals ? `${verbatim} The answers of ${equals} were ranked first together, and the seed drew this one.`
       : `The answer of ${model}, ranked first, word for word.`,
-    commonest: `${equals ? `Drawn by the seed among equally frequent answers, such as those of ${equals}`
+    commonest: `${equals ? `The answers of ${equals} are equally frequent, and the seed drew this one`
       : `The most frequent answer${votes ? `: ${votes} of ${stage1.length} members` : ""}`}. In the words of ${model}.`,
     only: `The answer of ${model}, the only one asked, word for word.`,
     first: first && !first.convened ? verbatim : `There is no ranking: this is the first answer, by ${model}, word for word.`,

@@ -223,7 +223,7 @@ function layout(section, signal, id) {
   let mapping = null; // the promise of a drawn map
   let charted = []; // the parts of a Markdown document that have the map
   let judged = false; // whether the answers were given to judges, so that there is no final answer
-  // run shows the stages with these names, and hides the others.
+  // run shows the steps of these stages, and hides the others.
   const run = (some) => {
     for (const [stage, step] of steps) step.hidden = !some.includes(stage);
     wholeReviews.hidden = !some.includes("stage2");
@@ -457,7 +457,7 @@ function askOthers(id, what, { metadata }, signal) {
       button.disabled = false;
     }
   } }, "Ask the whole council");
-  // If this fails, the button has no price.
+  // If the import fails, the button has no price.
   if (what) import("./spend.js").then((spend) => spend.estimate(price, what, signal, spend.further(metadata.usage.cost_usd)), () => {});
   return [el("div", { class: "row" }, price, button), trouble];
 }

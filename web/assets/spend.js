@@ -11,8 +11,8 @@ const whose = { day: "today’s", token: "this token’s daily" };
 const left = (limits) => limits.map((l) => `${usd(l.left_usd)} of ${whose[l.scope]} ${usd(l.limit_usd)} left`).join(", ");
 
 // estimate shows in the element place what a question would cost. It changes nothing if the signal is aborted. It
-// empties the element if the daemon is too old for estimates. The function part returns the part of
-// the estimate that is shown.
+// empties the element if the daemon is too old for estimates. The function part returns the part of the estimate that
+// is shown.
 export async function estimate(place, question, signal, part = (whole) => whole) {
   let said;
   try {
