@@ -305,7 +305,7 @@ func TestAllProblemsOfARosterAtOnce(t *testing.T) {
 	}
 }
 
-// A roster may have one member, if its mode is single. What is doubtful about first is said, and is no problem.
+// A roster may have one member, if its mode is single. A doubtful first gives a warning, and no error.
 func TestWarningsOfARoster(t *testing.T) {
 	const text = `version: 1
 default: a

@@ -145,7 +145,7 @@ func TestJudgesSeeNoTextOfTheirMaker(t *testing.T) {
 	}
 }
 
-// What a judge is not shown is said, and a judge that has nothing to compare is not asked.
+// The session says which answers a judge is not shown. A judge that has nothing to compare is not asked.
 func TestExcludedJudges(t *testing.T) {
 	h := judges(t, 3, byText, func(o *pipeline.Options) { o.Models = []string{"amber", "birch", "cedar"} })
 	answers := []council.JudgeAnswer{{ID: "1", Text: "x", Author: "amber"}, {ID: "2", Text: "y", Author: "lab/m"}, {ID: "3", Text: "z"}}

@@ -135,7 +135,7 @@ func TestMap(t *testing.T) {
 	}
 }
 
-// Identical answers, and answers of one model, contradict each other nowhere, whatever the chairman claims.
+// A map has no dispute between identical answers, or between answers of one model, whatever the chairman claims.
 func TestMapOfOneText(t *testing.T) {
 	lies := func(m simllm.Model) simllm.Model {
 		m.Reply = func(task simllm.Task) (string, bool) {
@@ -258,7 +258,7 @@ func TestMapAtTheTokenLimit(t *testing.T) {
 	}
 }
 
-// Only plans whose chairman writes prose for our own door ask for a map, and each prompt has a marker of its own.
+// Only plans whose chairman writes prose for our own interface ask for a map, and each prompt has a marker of its own.
 func TestPlansWithMaps(t *testing.T) {
 	m := members(3)
 	h := build(t, m, mapping)

@@ -382,7 +382,7 @@ func TestFormIsAskedOnce(t *testing.T) {
 	}
 }
 
-// The configured mode, form and beginning hold for requests that name none, and Whole asks everybody.
+// The configured mode, form and beginning hold for requests that name none, and Whole asks all members.
 func TestConfiguredMode(t *testing.T) {
 	h := build(t, answering("7", "7", "9"), func(o *pipeline.Options) {
 		o.Mode, o.First, o.Form = council.ModeRanked, 2, number

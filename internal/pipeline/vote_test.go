@@ -53,7 +53,7 @@ func voters() []simllm.Model {
 	return models
 }
 
-// Each seat is called once. Nobody answers or reviews, and there are no records.
+// Each seat is called once. No seat answers or reviews, and there are no records.
 func TestVotes(t *testing.T) {
 	kept := &ledger{}
 	book := spend.NewBook(spend.Options{Ledger: kept, Tariff: func(string) (spend.Tariff, bool) { return spend.Free(), true }})

@@ -620,7 +620,7 @@ func TestGoesOn(t *testing.T) {
 }
 
 // A process can be killed after the last line of a session, and before the session's log says that the session has
-// ended. What landed then counts once.
+// ended. The calls that landed by then count once.
 func TestGoesOnAfterTheLastLine(t *testing.T) {
 	ledger := &memory{}
 	a := spend.NewBook(hard(ledger))

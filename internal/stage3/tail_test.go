@@ -86,7 +86,7 @@ func shownInPieces(reply string, size int) string {
 	return shown
 }
 
-// Nothing waits but what may become the separator, and blanks and a fence before it.
+// Only bytes that may become the separator wait, with the blanks and the fence before them.
 func TestWriterShowsAtOnce(t *testing.T) {
 	for _, tt := range []struct{ reply, shown string }{
 		{"Yes", "Yes"},

@@ -318,7 +318,7 @@ func TestRosterLine(t *testing.T) {
 	}
 }
 
-// Whatever the names of models and options are, the line is YAML that says them.
+// Whatever the names of models and options are, the line is YAML with these names.
 func TestRosterLineIsYAML(t *testing.T) {
 	names := []string{
 		"gpt", "~openai/gpt-latest", "local:llama3:8b", "a b", "yes", "NO", "null", "7", "1e3", "[x]", "{y}", "a,b", "a: b", "# c",
@@ -335,7 +335,7 @@ func TestRosterLineIsYAML(t *testing.T) {
 	}
 }
 
-// Questions of one form have the form, and others have none together.
+// Questions of one form share that form. Questions of several forms have no common form.
 func TestFormOf(t *testing.T) {
 	of := func(forms ...*council.AnswerForm) []Prepared {
 		all := make([]Prepared, len(forms))
@@ -389,7 +389,7 @@ func TestInstructionOfAForm(t *testing.T) {
 	}
 }
 
-// Questions without a form are put to everybody, so that first:2 is the council.
+// Questions without a form are put to all members at once, so first:2 is the council.
 func TestFirstWithoutAForm(t *testing.T) {
 	w := newWorld(t, 3, `{"type":"regex"}`)
 	_, questions, results := w.compare(t, ArmVote, "first:2")
@@ -468,8 +468,8 @@ func TestBatchInEveryMode(t *testing.T) {
 
 func diffScore(a, b *float64) bool { return (a == nil) != (b == nil) || a != nil && *a != *b }
 
-// How many members agree does not depend on the reference, and of equally frequent answers the one counts that a vote
-// serves.
+// The reference does not change how many members agree. Of equally frequent answers, the answer that a vote serves
+// counts.
 func TestAlike(t *testing.T) {
 	member := func(form string, score float64) Member { return Member{ID: "m" + form, Form: form, Score: &score} }
 	for _, tt := range []struct {
@@ -544,7 +544,7 @@ func TestPicked(t *testing.T) {
 	}
 }
 
-// A comparison asks everybody, so that the mode and the first members of a council do not change what it measures.
+// A comparison asks all members, so the mode and the first members of a council do not change what it measures.
 func TestCompareAsksEverybody(t *testing.T) {
 	w := newWorld(t, 3, `{"type":"number"}`)
 	shape := func(p *Plan) { p.Arms = []string{ArmCouncil, ArmRanked, "first:2"} }

@@ -24,7 +24,7 @@ func equal(n, right, alike, perCluster int) []worth.SeatQuestion {
 // The right answers are counted apart for each number of seats that agree. A group counts as one question.
 func TestEqualAnswers(t *testing.T) {
 	questions := append(equal(112, 100, 3, 1), equal(60, 60, 2, 2)...)
-	questions = append(questions, equal(5, 0, 0, 1)...) // nobody gave an answer that can be compared
+	questions = append(questions, equal(5, 0, 0, 1)...) // no seat gave an answer that can be compared
 	want := []worth.EqualAnswers{
 		{Alike: 3, Seats: 3, Questions: 112, Right: 100, Clusters: 112, Effective: 112, Lower: 0.8321903214},
 		{Alike: 2, Seats: 3, Questions: 60, Right: 60, Clusters: 30, Effective: 30, Lower: math.Pow(0.05, 1.0/30)},

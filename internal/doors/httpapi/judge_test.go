@@ -162,7 +162,7 @@ func TestJudgeThatTakesTheFirstPlace(t *testing.T) {
 	}
 }
 
-// What cannot be judged is refused with a fix before a call, and the estimate refuses the same.
+// A request that cannot be judged is refused with a fix before any call. The estimate refuses the same requests.
 func TestJudgeRefuses(t *testing.T) {
 	s := startJudges(t, []string{"lab/one", "lab/two", "firm/one"})
 	const question = `"question":"?","answers":`

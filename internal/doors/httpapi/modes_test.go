@@ -182,7 +182,7 @@ func (s *server) settled(t *testing.T, fields string, headers ...string) string 
 	return s.ask(t, `{"query":"How many?","first":1,`+fields+`}`, headers...).ID
 }
 
-// Convene asks the members that were not asked, and gives the answers that there are.
+// Convene asks the members that were not asked, and gives the answers that exist.
 func TestConvene(t *testing.T) {
 	s := start(t, numbers())
 	for name, fields := range map[string]string{
