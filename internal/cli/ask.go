@@ -473,7 +473,7 @@ func printSession(w io.Writer, s *council.Session, members int, convene string) 
 		switch {
 		case first.Convened || s.Status == council.StatusRunning:
 		case convene == "":
-			b.WriteString("no daemon keeps this session, so the other members cannot be asked afterwards: ask at one with --server\n")
+			b.WriteString("no daemon keeps this session, so the other members cannot be asked afterwards: ask at a daemon with --server\n")
 		default:
 			fmt.Fprintf(&b, "to ask the other members too: %s\n", convene)
 		}

@@ -27,7 +27,7 @@ type JudgeRequest struct {
 // JudgeSubmission is the body of POST /v1/judge.
 type JudgeSubmission struct {
 	JudgeRequest
-	// Background is as in Submission.
+	// Background has the same meaning as in Submission.
 	Background bool `json:"background,omitempty"`
 }
 
@@ -98,7 +98,7 @@ type Judgement struct {
 	// Mean averages the probabilities of Criteria. It is null if any of them is null.
 	Mean        *float64       `json:"mean"`
 	Ranking     []JudgedAnswer `json:"ranking"` // the best first
-	Ballots     []JudgeBallot  `json:"ballots"` // of the judges that were asked, in their order
+	Ballots     []JudgeBallot  `json:"ballots"` // one for each judge that was asked, in the order of the judges
 	Excluded    []Exclusion    `json:"excluded"`
 	Agreement   Agreement      `json:"agreement"`
 	Warnings    []Warning      `json:"warnings"`
@@ -123,8 +123,8 @@ type Verdict struct {
 	For       map[string]int `json:"for"`    // the number of votes by id
 	Ties      int            `json:"ties"`
 	Abstained int            `json:"abstained"` // judges that failed, abstained or did not keep to their vote
-	// SignTestP is the exact two-sided p value, 0 to 1, of the sign test (Fisher 1935): the probability that votes
-	// differ at least this much, if each judge votes for either answer at random.
+	// SignTestP is the exact two-sided p value, 0 to 1, of the sign test (Fisher 1935). It is the probability that
+	// votes differ at least this much, if each judge votes at random.
 	SignTestP float64 `json:"sign_test_p"`
 }
 

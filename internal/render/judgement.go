@@ -51,7 +51,7 @@ func judgedSentence(j council.Judgement) string {
 	v := j.Verdict
 	switch {
 	case !ended && j.Status == council.StatusRunning:
-		return "The judges still read."
+		return "The judges are still reading."
 	case !ended:
 		return "There is no result."
 	case j.Mean != nil:

@@ -74,8 +74,8 @@ func answerLine(text string) (answer string, ok bool) {
 	return "", false
 }
 
-// firstBelow returns the first line that neither begins a code fence nor is only the beginning of a formula, such as $$.
-// It returns the line without the marks of a quote, a heading or a list.
+// firstBelow returns the first line with text. It skips lines that begin a code fence, and lines that only begin a
+// formula, such as $$. It returns the line without the marks of a quote, a heading or a list.
 func firstBelow(lines []string) string {
 	for _, line := range lines {
 		if fence := strings.TrimLeft(line, "`~"); len(line)-len(fence) >= 3 || strings.Trim(line, "$[\\") == "" {
@@ -385,7 +385,7 @@ func decimalForm(text string) string {
 	all := strings.TrimLeft(whole+part, "0")
 	digits = strings.TrimRight(all, "0")
 	exponent += len(all) - len(digits)
-	const most, least = 21, -6 // Between these positions of the point there is no exponent, as in JavaScript.
+	const most, least = 21, -6 // The number has no exponent if the point is between these positions, as in JavaScript.
 	switch point := len(digits) + exponent; {
 	case exponent >= 0 && point <= most:
 		digits += strings.Repeat("0", exponent)

@@ -12,7 +12,7 @@ import (
 var answerLabels = regexp.MustCompile(`^(?:(?:final |correct )?answer|(?:endgültige |finale |richtige )?antwort|réponse(?: finale)?|` +
 	`respuesta(?: final)?|resposta(?: final)?|risposta(?: finale)?|(?:окончательный )?ответ|(?:最终|最後の|最終)?(?:答案|回答|答え)|(?:최종 )?정답)$`)
 
-// maxAnswerLabel is the length in bytes of the longest of answerLabels.
+// maxAnswerLabel is the number of bytes of the longest answer label.
 const maxAnswerLabel = 48
 
 // narrowForm returns the ASCII character for a full-width one, and any other character unchanged.

@@ -140,7 +140,7 @@ func Seats(questions []SeatQuestion, seats int) SeatsReport {
 	return r
 }
 
-// agree adds the EqualAnswers of a number of seats, if that many seats gave equal answers at any question.
+// agree adds the EqualAnswers for one value of Alike. It adds nothing if no question has this value.
 func (r *SeatsReport) agree(alike, seats int, clusters map[string][]SeatQuestion, names []string) {
 	a := EqualAnswers{Alike: alike, Seats: seats}
 	var right, trials []int

@@ -34,7 +34,7 @@ export function preference(id, seen, written) {
     hint.hidden = shown.length > 0;
   };
   const hint = el("p", { class: "hint" }, written
-    ? "Open the answers that you want to compare the final one with, such as the one that was ranked first."
+    ? "Open the answers that you want to compare with the final answer, such as the answer that was ranked first."
     : "Open the answers that you want to compare.");
   const button = el("button", { class: "primary" }, "Send");
   const form = el("form", {
