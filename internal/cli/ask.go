@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"text/tabwriter"
+	"time"
 	"unicode/utf8"
 
 	"github.com/councild/councild/internal/config"
@@ -47,8 +48,7 @@ type askCmd struct {
 func (askCmd) Help() string {
 	return "Without --server the council runs here, and Ctrl-C cancels the session. With --server it runs at a " +
 		"daemon, and Ctrl-C cancels the session there too, because calls cost money. With --follow, Ctrl-C leaves " +
-		"the session alone. With --convene, the answers of the first members are not paid for again. The last line on the " +
-		"standard error is the cost of the session.\n\n" + exitCodes
+		"the session alone. With --convene, the answers of the first members are not paid for again. The last line has the cost of the session; with --json it is on the standard error.\n\n" + exitCodes
 }
 
 // Run puts one question to the council, or follows a session, and prints the result.
@@ -82,15 +82,14 @@ func (c askCmd) Run(ctx context.Context, std IO) error {
 	if err != nil {
 		return c.explain(ctx, err, p.session)
 	}
-	if !c.Quiet {
-		defer func() { _, _ = fmt.Fprintln(std.Stderr, bill) }()
-	}
 	if c.JSON {
+		_, _ = fmt.Fprintln(std.Stderr, "cost: "+bill)
 		return writeIndented(std.Stdout, session)
 	}
 	if isTerminal(std.Stdout) {
 		std.Stdout = terminal{std.Stdout}
 	}
+	more := printed{members: len(p.started.Models), convene: c.conveneCommand(session.ID), bill: bill}
 	switch {
 	case c.Quiet:
 		if session.Note != "" { // on stderr, because a program may read stdout
@@ -99,9 +98,9 @@ func (c askCmd) Run(ctx context.Context, std IO) error {
 		_, err = fmt.Fprintln(std.Stdout, strings.TrimSpace(session.Answer))
 		return err
 	case p.answer == nil:
-		return printAnswer(std.Stdout, session, len(p.started.Models), c.conveneCommand(session.ID))
+		return printAnswer(std.Stdout, session, more)
 	default:
-		return printSession(std.Stdout, session, len(p.started.Models), c.conveneCommand(session.ID))
+		return printSession(std.Stdout, session, more)
 	}
 }
 
@@ -149,7 +148,7 @@ func (c askCmd) checkNoQuestion() error {
 }
 
 // session runs the council in this process, has a daemon run or convene it, or follows a session of a daemon. bill is
-// a line about the cost of the session.
+// a text about the cost of the session.
 func (c askCmd) session(
 	ctx context.Context, std IO, cfg config.Config, request council.Request, p *progress,
 ) (session *council.Session, bill string, err error) {
@@ -431,28 +430,122 @@ func readable(err error) error {
 	return errors.New(e.Explain())
 }
 
+// printed has what printSession says besides the session itself. The zero value says nothing more.
+type printed struct {
+	members int    // how many members the council has; 0 if that is not known
+	convene string // the command that convenes the council after the session; "" if there is none
+	bill    string // what the session cost; "" while it runs
+	figures bool   // print the ranking as a table of figures
+}
+
 // printAnswer prints the answer, if the session has one, and then calls printSession.
-func printAnswer(w io.Writer, s *council.Session, members int, convene string) error {
+func printAnswer(w io.Writer, s *council.Session, more printed) error {
 	if s.Answer != "" {
 		_, _ = fmt.Fprintf(w, "%s\n\n", strings.TrimSpace(s.Answer)) // printSession returns errors of w
 	}
-	return printSession(w, s, members, convene)
+	return printSession(w, s, more)
 }
 
-// printSession prints whose text the answer is, the ranking of a session, and what is missing or doubtful in it. The
-// argument members is how many members the council has, or 0 if that is not known. The argument convene is the command
-// that convenes the council after the session, or "" if there is none.
-func printSession(w io.Writer, s *council.Session, members int, convene string) error {
+// printSession prints what a session says besides its answer: first whether the reviewers agree and what the answers
+// dispute, then whose text the answer is, the ranking, what is missing or doubtful, and the cost.
+func printSession(w io.Writer, s *council.Session, more printed) error {
 	var b strings.Builder // its writes never fail
 	if len(s.Stage2) > 0 {
-		fmt.Fprintf(&b, "%s\n\n", s.Metadata.Agreement.Sentence)
+		fmt.Fprintf(&b, "%s\n", s.Metadata.Agreement.Sentence)
 	}
 	printMap(&b, s.Metadata.Map)
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	if len(s.Metadata.AggregateRankings) > 0 {
-		_, _ = fmt.Fprintln(t, "RANK\tMODEL\tBORDA\tWINS\tVOTES\tVOTE COVERAGE")
+	if b.Len() > 0 {
+		b.WriteString("\n")
 	}
-	for _, st := range s.Metadata.AggregateRankings {
+	line := func(label, text string) { fmt.Fprintf(&b, "%-10s %s\n", label, text) }
+	if s.Stage3 != nil && s.Stage3.Fallback != nil {
+		line("Answer", fmt.Sprintf("by %s, because the chairman failed (%s)", s.Stage3.Model, *s.Stage3.Fallback))
+	} else if from := s.AnswerFrom.Sentence(); from != "" {
+		line("Answer", from)
+	}
+	if ranks := s.Metadata.AggregateRankings; len(ranks) > 0 {
+		line("Ranking", inOrder(ranks))
+	}
+	if first := s.Metadata.First; first != nil {
+		line("Asked", first.Sentence(more.members))
+		switch {
+		case first.Convened || s.Status == council.StatusRunning:
+		case more.convene == "":
+			line("", "No daemon keeps this session, so the other members cannot be asked afterwards: ask at one with --server")
+		default:
+			line("", "To ask the other members too: "+more.convene)
+		}
+	}
+	for _, d := range s.Degradation {
+		line("Missing", fmt.Sprintf("the %s of %s: %s (%s)", product(d.Stage), d.Model, d.Message, d.Code))
+	}
+	for _, warning := range s.Metadata.Warnings {
+		line("Warning", fmt.Sprintf("%s (%s)", warning.Message, warning.Code))
+	}
+	if text := auditLine(s.Metadata.BiasAudit); text != "" {
+		line("Audit", text)
+	}
+	for _, text := range differences(s.Metadata) {
+		line("Differ", text)
+	}
+	if more.figures && len(s.Metadata.AggregateRankings) > 0 {
+		printFigures(&b, s.Metadata.AggregateRankings)
+	}
+	if took := time.Duration(s.Metadata.Timing.TotalMS * float64(time.Millisecond)); s.Status != council.StatusRunning {
+		fmt.Fprintf(&b, "%s · ", took.Round(time.Second))
+	}
+	if more.bill != "" {
+		fmt.Fprintf(&b, "%s · ", more.bill)
+	}
+	fmt.Fprintf(&b, "session %s: %s\n", s.ID, s.Status)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// product says what a stage gives.
+func product(s council.Stage) string {
+	switch s {
+	case council.Stage1:
+		return "answer"
+	case council.Stage2:
+		return "review"
+	case council.Stage3:
+		return "synthesis"
+	default:
+		return string(s)
+	}
+}
+
+// inOrder returns a ranking on one line. Models of the same rank stand together.
+func inOrder(standings []council.Standing) string {
+	var b strings.Builder // its writes never fail
+	last := 0
+	for _, st := range standings {
+		rank := 0
+		label := "not ranked "
+		if st.FinalRank != nil {
+			rank = *st.FinalRank
+			label = fmt.Sprintf("%d. ", rank)
+		}
+		switch {
+		case b.Len() > 0 && rank == last:
+			b.WriteString(" and ")
+			label = ""
+		case b.Len() > 0:
+			b.WriteString(", ")
+		}
+		b.WriteString(label + st.Model)
+		last = rank
+	}
+	return b.String()
+}
+
+// printFigures prints the figures of a ranking as a table.
+func printFigures(b *strings.Builder, standings []council.Standing) {
+	b.WriteString("\n")
+	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(t, "RANK\tMODEL\tBORDA\tWINS\tVOTES\tVOTE COVERAGE")
+	for _, st := range standings {
 		if st.FinalRank == nil {
 			_, _ = fmt.Fprintf(t, "-\t%s\tnot ranked\t\t%d\t%s\n", st.Model, st.VoteCount, st.VoteCoverage)
 			continue
@@ -461,40 +554,7 @@ func printSession(w io.Writer, s *council.Session, members int, convene string) 
 			st.VoteCount, st.VoteCoverage)
 	}
 	_ = t.Flush()
-	if len(s.Metadata.AggregateRankings) > 0 {
-		b.WriteString("\n")
-	}
-	fmt.Fprintf(&b, "session %s: %s\n", s.ID, s.Status)
-	if from := s.AnswerFrom.Sentence(); from != "" && (s.Stage3 == nil || s.Stage3.Fallback == nil) {
-		fmt.Fprintf(&b, "the answer is %s\n", from)
-	}
-	if first := s.Metadata.First; first != nil {
-		fmt.Fprintln(&b, first.Sentence(members))
-		switch {
-		case first.Convened || s.Status == council.StatusRunning:
-		case convene == "":
-			b.WriteString("no daemon keeps this session, so the other members cannot be asked afterwards: ask at a daemon with --server\n")
-		default:
-			fmt.Fprintf(&b, "to ask the other members too: %s\n", convene)
-		}
-	}
-	if line := auditLine(s.Metadata.BiasAudit); line != "" {
-		fmt.Fprintln(&b, line)
-	}
-	for _, line := range differences(s.Metadata) {
-		fmt.Fprintln(&b, line)
-	}
-	for _, d := range s.Degradation {
-		fmt.Fprintf(&b, "missing: %s of %s: %s: %s\n", d.Stage, d.Model, d.Code, d.Message)
-	}
-	if s.Stage3 != nil && s.Stage3.Fallback != nil {
-		fmt.Fprintf(&b, "the chairman failed: the answer is by %s (%s)\n", s.Stage3.Model, *s.Stage3.Fallback)
-	}
-	for _, warning := range s.Metadata.Warnings {
-		fmt.Fprintf(&b, "warning: %s: %s\n", warning.Code, warning.Message)
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	b.WriteString("\n")
 }
 
 // differences returns a line for each method that flags a difference in how the answers speak of people or treat
@@ -533,5 +593,5 @@ func auditLine(a *council.BiasAudit) string {
 	if len(flags) == 0 {
 		return ""
 	}
-	return "audit: " + strings.Join(flags, "one session proves nothing); ") + "one session proves nothing)"
+	return strings.Join(flags, "one session proves nothing); ") + "one session proves nothing)"
 }

@@ -115,7 +115,7 @@ func estimateHere(
 	return estimated, nil
 }
 
-// billAt returns a line about the cost of a session. It asks the daemon for the limits of the session and of today.
+// billAt returns a text about the cost of a session. It asks the daemon for the limits of the session and of today.
 func billAt(ctx context.Context, d *client.Client, s *council.Session) string {
 	bounded, cancel := context.WithTimeout(ctx, sessionsTimeout)
 	defer cancel()
@@ -129,23 +129,37 @@ func billAt(ctx context.Context, d *client.Client, s *council.Session) string {
 	return bill
 }
 
-// billed returns a line about the cost of a session. The line also says what is left of the limit of the session and of
-// the limits of today.
+// billed returns a text about the cost of a session. It also says what is left of the limit of the session and of the
+// limits of today.
 func billed(s *council.Session, limit *float64, today []spend.Limit) string {
 	if s == nil {
 		return ""
 	}
 	var b strings.Builder
 	cost := s.Metadata.Usage.CostUSD
-	b.WriteString(render.Cost(s.Metadata.Usage))
+	b.WriteString(costOf(s.Metadata.Usage))
 	if cost != nil && limit != nil {
-		fmt.Fprintf(&b, "; %v of the session's %v left", spend.FromFloat(max(0, *limit-*cost)), spend.FromFloat(*limit))
+		fmt.Fprintf(&b, "; %s of the session's %s left", money(max(0, *limit-*cost)), money(*limit))
 	}
 	for _, l := range today {
-		fmt.Fprintf(&b, "; %v of today's %v left", l.Left, l.Limit)
+		fmt.Fprintf(&b, "; %s of today's %s left", money(l.Left.Float64()), money(l.Limit.Float64()))
 		if l.Scope == spend.ScopeToken {
 			b.WriteString(" for this token")
 		}
 	}
 	return b.String()
+}
+
+// costOf returns the cost of a session as text. JSON has the exact amount.
+func costOf(u council.TotalUsage) string {
+	return dollars(council.Usage{CostUSD: u.CostUSD, Partial: u.Total.Partial})
+}
+
+// money returns an amount for reading. An amount below one dollar has four digits after the point, because many
+// questions cost less than a cent.
+func money(amount float64) string {
+	if amount < 1 {
+		return fmt.Sprintf("$%.4f", amount)
+	}
+	return fmt.Sprintf("$%.2f", amount)
 }

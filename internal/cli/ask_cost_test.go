@@ -62,22 +62,27 @@ func TestAskSaysTheCost(t *testing.T) {
 	d := startDaemon(t, env)
 	for _, at := range [][]string{nil, {"--server", d.URL()}} {
 		code, stdout, stderr := command(t, append([]string{"ask", "Which way?"}, at...)...)
-		lines := strings.Split(strings.TrimSpace(stderr), "\n")
+		lines := strings.Split(strings.TrimSpace(stdout), "\n")
 		bill := lines[len(lines)-1]
-		if code != exitOK || !strings.HasPrefix(bill, "cost: 0.0") || !strings.Contains(bill, " US dollars; 4.9") ||
-			!strings.Contains(bill, " of the session's 5 left") || strings.Contains(stdout, "cost: ") {
-			t.Errorf("%s: exit %d: %q", at, code, stderr)
+		if code != exitOK || !strings.HasPrefix(bill, "0s · $0.0") || !strings.Contains(bill, "; $4.9") ||
+			!strings.Contains(bill, " of the session's $5.00 left") || strings.Contains(stderr, "$") {
+			t.Errorf("%s: exit %d: %q, stderr %q", at, code, bill, stderr)
 		}
-		if today := strings.Contains(bill, "; 6.9") && strings.Contains(bill, " of today's 7 left"); today != (at != nil) {
+		if today := strings.Contains(bill, "; $6.9") && strings.Contains(bill, " of today's $7.00 left"); today != (at != nil) {
 			t.Errorf("%s: %q", at, bill)
 		}
-		if code, _, stderr = command(t, append([]string{"ask", "--quiet", "Which way?"}, at...)...); code != exitOK || strings.Contains(stderr, "cost: ") {
-			t.Errorf("%s: exit %d: %q", at, code, stderr)
+		code, stdout, stderr = command(t, append([]string{"ask", "--quiet", "Which way?"}, at...)...)
+		if code != exitOK || strings.Contains(stdout+stderr, "$") {
+			t.Errorf("%s: exit %d: %s%q", at, code, stdout, stderr)
+		}
+		_, _, stderr = command(t, append([]string{"ask", "--json", "Which way?"}, at...)...)
+		if !strings.Contains(stderr, "cost: $0.0") || !strings.Contains(stderr, " of the session's $5.00 left") {
+			t.Errorf("%s: with --json, stderr is %q", at, stderr)
 		}
 	}
 	daemontest.Setenv(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b"})
-	if _, _, stderr := command(t, "ask", "Which way?"); !strings.HasSuffix(stderr, "cost: unknown\n") {
-		t.Errorf("models without a price: %q", stderr)
+	if _, stdout, _ := command(t, "ask", "Which way?"); !strings.Contains(stdout, "0s · cost unknown · session ") {
+		t.Errorf("models without a price: %q", stdout)
 	}
 }
 

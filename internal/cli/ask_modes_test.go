@@ -38,17 +38,17 @@ func TestAskInEachMode(t *testing.T) {
 		want  string
 		ranks bool
 	}{
-		{"council", []string{"--mode", "council"}, "the answer is the synthesis of a\n", true},
+		{"council", []string{"--mode", "council"}, "Answer     the synthesis of a\n", true},
 		{"ranked", []string{"--mode", "ranked"}, "which was ranked first", true},
-		{"synthesis", []string{"--mode", "synthesis"}, "the answer is the synthesis of a\n", false},
-		{"vote", []string{"--mode", "vote", "--answer-form", "number"}, "the answer is the most frequent one, which 2 members gave, in the words of a\n", false},
-		{"choice", []string{"--mode", "vote", "--answer-form", "choice:7,8"}, "the answer is the most frequent one, which 2 members gave, in the words of a\n", false},
-		{"single", []string{"--mode", "single", "--models", "a"}, "the answer is that of a\n", false},
-		{"one begins", []string{"--first", "1"}, "1 of 3 members was asked, so no other member has seen the question\nno daemon keeps", false},
+		{"synthesis", []string{"--mode", "synthesis"}, "Answer     the synthesis of a\n", false},
+		{"vote", []string{"--mode", "vote", "--answer-form", "number"}, "Answer     the most frequent one, which 2 members gave, in the words of a\n", false},
+		{"choice", []string{"--mode", "vote", "--answer-form", "choice:7,8"}, "Answer     the most frequent one, which 2 members gave, in the words of a\n", false},
+		{"single", []string{"--mode", "single", "--models", "a"}, "Answer     that of a\n", false},
+		{"one begins", []string{"--first", "1"}, "Asked      1 of 3 members was asked, so no other member has seen the question\n           No daemon keeps", false},
 		{
 			"two begin",
 			[]string{"--first", "2", "--answer-form", "number"},
-			"2 of 3 members were asked: they gave the same answer, which is no proof\nno daemon keeps", false,
+			"2 of 3 members were asked: they gave the same answer, which is no proof\n           No daemon keeps", false,
 		},
 		{
 			"two differ",
@@ -57,7 +57,7 @@ func TestAskInEachMode(t *testing.T) {
 		},
 	} {
 		code, stdout, stderr := command(t, append([]string{"ask", "How many?"}, tt.args...)...)
-		if code != exitOK || !strings.Contains(stdout, tt.want) || strings.Contains(stdout, "RANK") != tt.ranks {
+		if code != exitOK || !strings.Contains(stdout, tt.want) || strings.Contains(stdout, "Ranking ") != tt.ranks {
 			t.Errorf("%s: exit %d: %s%s", tt.name, code, stdout, stderr)
 		}
 	}
@@ -81,7 +81,7 @@ func TestAskConvenes(t *testing.T) {
 	provider := numbers(t)
 	d := startDaemon(t, map[string]string{"BASE_URL": provider.URL(), "MODELS": "a,b,other"})
 	code, stdout, stderr := command(t, "ask", "--server", d.URL(), "--first", "1", "How many?")
-	_, convene, found := strings.Cut(stdout, "to ask the other members too: councild ")
+	_, convene, found := strings.Cut(stdout, "To ask the other members too: councild ")
 	if code != exitOK || !found {
 		t.Fatalf("exit %d: %s%s", code, stdout, stderr)
 	}
@@ -94,7 +94,7 @@ func TestAskConvenes(t *testing.T) {
 		t.Errorf("sessions show prints %s", shown)
 	}
 	code, stdout, stderr = command(t, args...)
-	for _, want := range []string{"a had answered before, and the other members were asked afterwards\n", "the answer is the synthesis of a\n", "RANK"} {
+	for _, want := range []string{"a had answered before, and the other members were asked afterwards\n", "Answer     the synthesis of a\n", "Ranking "} {
 		if code != exitOK || !strings.Contains(stdout, want) {
 			t.Errorf("exit %d, %q is missing: %s%s", code, want, stdout, stderr)
 		}

@@ -253,7 +253,7 @@ func TestAskQuietly(t *testing.T) {
 		"BASE_URL": strings.TrimSuffix(daemontest.Quick(t), "/v1"), "MODELS": "a,b,c",
 	})
 	code, stdout, stderr := command(t, "ask", "--quiet", "Which way?")
-	if code != exitOK || stderr != "" || !strings.HasPrefix(stdout, "Simulated synthesis.") || strings.Contains(stdout, "RANK") {
+	if code != exitOK || stderr != "" || !strings.HasPrefix(stdout, "Simulated synthesis.") || strings.Contains(stdout, "Ranking ") {
 		t.Errorf("exit %d: %s, stderr %q", code, stdout, stderr)
 	}
 	code, _, stderr = command(t, "ask", "Which way?")
@@ -354,9 +354,9 @@ func TestAuditLine(t *testing.T) {
 	}
 	for want, a := range map[string]*council.BiasAudit{
 		"": audit(false, false, 0.2),
-		"audit: longer answers scored higher here (r = 0.83, one session proves nothing)":   audit(true, false, 0.83),
-		"audit: shorter answers scored higher here (r = -0.83, one session proves nothing)": audit(true, false, -0.83),
-		"audit: longer answers scored higher here (r = 0.50, one session proves nothing); " +
+		"longer answers scored higher here (r = 0.83, one session proves nothing)":   audit(true, false, 0.83),
+		"shorter answers scored higher here (r = -0.83, one session proves nothing)": audit(true, false, -0.83),
+		"longer answers scored higher here (r = 0.50, one session proves nothing); " +
 			"scores went with the place of an answer (variance 1.25, one session proves nothing)": audit(true, true, 0.5),
 	} {
 		if got := auditLine(a); got != want {

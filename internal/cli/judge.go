@@ -83,7 +83,7 @@ func (c judgeCmd) Run(ctx context.Context, std IO) error {
 	if err != nil {
 		return explain(ctx, err, p.session)
 	}
-	defer func() { _, _ = fmt.Fprintln(std.Stderr, bill) }()
+	defer func() { _, _ = fmt.Fprintln(std.Stderr, "cost: "+bill) }()
 	judgement := ranking.Judged(session)
 	if c.JSON {
 		return writeIndented(std.Stdout, judgement)

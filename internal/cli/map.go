@@ -17,7 +17,7 @@ func printMap(w io.Writer, m *council.Map) {
 		return
 	}
 	if m.Reason != nil {
-		_, _ = fmt.Fprintf(w, "No map of disagreement: %s.\n\n", noMap(*m.Reason))
+		_, _ = fmt.Fprintf(w, "No map of disagreement: %s.\n", noMap(*m.Reason))
 		return
 	}
 	for _, d := range m.Disputed {
@@ -36,9 +36,6 @@ func printMap(w io.Writer, m *council.Map) {
 	}
 	for _, question := range m.Open {
 		_, _ = fmt.Fprintf(w, "Open       %s (not checked)\n", question)
-	}
-	if len(m.Disputed)+len(m.Agreed)+len(m.OnlyOneSaid)+len(m.Open) > 0 {
-		_, _ = fmt.Fprintln(w)
 	}
 }
 

@@ -32,7 +32,6 @@ func TestPrintMap(t *testing.T) {
 Agreed     one writer at a time: gpt, claude, mistral
 Only mistral   "Litestream copies the file to S3 each second."
 Open       how many writes a second do you expect? (not checked)
-
 `
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Error(diff)

@@ -168,7 +168,7 @@ func TestTerminalsWithLess(t *testing.T) {
 	if regexp.MustCompile(`\x1b\[\d+m`).MatchString(written) || !strings.Contains(written, "\x1b[J") {
 		t.Errorf("NO_COLOR: %q", written)
 	}
-	if text, _ := shown(t, written); strings.Count(text, "Simulated synthesis.") != 1 || !strings.Contains(text, "RANK  MODEL") {
+	if text, _ := shown(t, written); strings.Count(text, "Simulated synthesis.") != 1 || !strings.Contains(text, "Ranking ") {
 		t.Errorf("the answer is not there once:\n%s", text)
 	}
 	t.Setenv("TERM", "dumb")

@@ -112,7 +112,11 @@ func (c showSessionCmd) Run(ctx context.Context, std IO) error {
 		case isTerminal(std.Stdout):
 			std.Stdout = terminal{std.Stdout}
 		}
-		return printAnswer(std.Stdout, session, 0, askCmd{Server: c.Server, Convene: c.ID}.conveneCommand(c.ID))
+		more := printed{convene: askCmd{Server: c.Server, Convene: c.ID}.conveneCommand(c.ID), figures: true}
+		if session.Status != council.StatusRunning {
+			more.bill = costOf(session.Metadata.Usage)
+		}
+		return printAnswer(std.Stdout, session, more)
 	})
 }
 

@@ -126,8 +126,8 @@ func TestAskCounts(t *testing.T) {
 	}
 	ask := func(args ...string) (int, string) {
 		t.Helper()
-		code, _, stderr := command(t, append([]string{"ask", "Which way?"}, args...)...)
-		return code, stderr
+		code, stdout, stderr := command(t, append([]string{"ask", "Which way?"}, args...)...)
+		return code, stdout + stderr
 	}
 	spent := func() string {
 		t.Helper()
@@ -136,7 +136,7 @@ func TestAskCounts(t *testing.T) {
 	}
 	daemontest.Setenv(t, env)
 	code, stderr := ask()
-	if code != 0 || strings.Contains(stderr, "not counted") || !strings.Contains(stderr, " of today's 1.5 left") || !strings.Contains(spent(), ",1,") {
+	if code != 0 || strings.Contains(stderr, "not counted") || !strings.Contains(stderr, " of today's $1.50 left") || !strings.Contains(spent(), ",1,") {
 		t.Fatalf("exit code %d: %s%s", code, stderr, spent())
 	}
 	once := spent()
