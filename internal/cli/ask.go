@@ -156,14 +156,20 @@ func (c askCmd) session(
 		return inProcess(ctx, std, cfg, c.Quiet, func(e *daemon.Engine) (council.Plan, error) { return e.Prepare(request) }, p)
 	}
 	err = asking(ctx, cfg, c.Server, func(d *client.Client) error {
+		id := c.Convene + c.Follow // at most one of them is set
+		if id != "" {
+			if id, err = wholeID(ctx, d, id); err != nil {
+				return err
+			}
+		}
 		switch {
 		case c.Convene != "":
-			session, err = d.Convene(ctx, c.Convene, p)
+			session, err = d.Convene(ctx, id, p)
 		case c.Follow == "":
 			session, err = d.Ask(ctx, council.Submission{Request: request}, p)
 		default:
-			if _, err = d.Session(ctx, c.Follow); err == nil { // Watch would retry an unknown id for long
-				session, err = d.Watch(ctx, c.Follow, p)
+			if _, err = d.Session(ctx, id); err == nil { // Watch would retry an unknown id for long
+				session, err = d.Watch(ctx, id, p)
 			}
 		}
 		if err == nil && !c.Quiet {

@@ -18,6 +18,9 @@ import (
 	"github.com/councild/councild/internal/sessions/journal"
 )
 
+// idLength is the length of the id of a session.
+const idLength = 36
+
 type sessionsCmd struct {
 	List   listSessionsCmd   `cmd:"" help:"List the sessions of this token, the newest first."`
 	Show   showSessionCmd    `cmd:"" help:"Print the answer of a session, its ranking and its warnings."`
@@ -53,7 +56,7 @@ func (c listSessionsCmd) Run(ctx context.Context, std IO) error {
 		if c.JSON {
 			return writeIndented(std.Stdout, sessions)
 		}
-		text := table(sessions, width(std.Stdout))
+		text := table(sessions, width(std.Stdout), time.Now())
 		if more {
 			text += "There are older ones.\n"
 		}
@@ -62,48 +65,131 @@ func (c listSessionsCmd) Run(ctx context.Context, std IO) error {
 	})
 }
 
-// table returns the sessions as a table. It cuts lines to the given number of columns, unless that number is 0.
-func table(sessions []council.Summary, columns int) string {
+// table returns the sessions as a table. The question comes first. It gets the columns that the other fields leave, but
+// at least 20. If columns is 0, no question is cut.
+func table(sessions []council.Summary, columns int, now time.Time) string {
+	ids := shortIDs(sessions)
 	var b strings.Builder // its writes never fail
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(t, "SESSION\tSTATUS\tCREATED\tTOOK\tCOST\tQUESTION")
-	for _, s := range sessions {
+	_, _ = fmt.Fprintln(t, "SESSION\tSTATUS\tAGE\tCOST")
+	for i, s := range sessions {
 		cost := "-"
 		if s.CostUSD != nil {
-			cost = fmt.Sprintf("$%.4f", *s.CostUSD)
+			cost = money(*s.CostUSD)
 		}
-		took := "-"
-		if s.DurationMS != nil {
-			took = time.Duration(*s.DurationMS * float64(time.Millisecond)).Round(time.Second).String()
-		}
-		created := s.Created.Local().Format("2006-01-02 15:04")
-		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", s.ID, s.Status, created, took, cost, s.Query)
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", ids[i], s.Status, age(now.Sub(s.Created)), cost)
 	}
 	_ = t.Flush()
-	if columns == 0 {
-		return b.String()
+	rows := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
+	widest := 0
+	for _, row := range rows {
+		widest = max(widest, len(row))
 	}
-	var cut strings.Builder
-	for line := range strings.Lines(b.String()) {
-		if characters := []rune(line); len(characters) > columns+1 { // one more for the line break
-			line = string(characters[:max(0, columns-1)]) + "…\n"
+	b.Reset()
+	t = tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for i, row := range rows {
+		question := "QUESTION"
+		if i > 0 {
+			question = strings.Join(strings.Fields(visible(sessions[i-1].Query)), " ")
 		}
-		cut.WriteString(line)
+		if columns > 0 {
+			question = ellipsis(question, max(20, columns-2-widest))
+		}
+		_, _ = fmt.Fprintf(t, "%s\t%s\n", question, row)
 	}
-	return cut.String()
+	_ = t.Flush()
+	return b.String()
+}
+
+// ellipsis cuts a text to a number of characters, and ends a text that it cuts with an ellipsis.
+func ellipsis(text string, most int) string {
+	characters := []rune(text)
+	if len(characters) <= most {
+		return text
+	}
+	return strings.TrimRight(string(characters[:most-1]), " ") + "…"
+}
+
+// age returns a duration in its largest unit.
+func age(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(max(0, d).Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	default:
+		return fmt.Sprintf("%dd", int(d.Hours()/24))
+	}
+}
+
+// shortIDs returns the beginnings of the ids of sessions that tell the sessions apart. Each has at least 13 characters.
+// These hold the millisecond in which the session began, so they seldom name a session outside of the list too.
+func shortIDs(sessions []council.Summary) []string {
+	ids := make([]string, len(sessions))
+	for n := 13; ; n++ {
+		count := map[string]int{}
+		longest := 0
+		for i, s := range sessions {
+			ids[i] = s.ID[:min(n, len(s.ID))]
+			count[ids[i]]++
+			longest = max(longest, len(s.ID))
+		}
+		if len(count) == len(ids) || n >= longest {
+			return ids
+		}
+	}
+}
+
+// wholeID returns the id of the only session of a daemon that begins with the text. If no session does, it returns the
+// text, and the daemon says that there is no such session.
+func wholeID(ctx context.Context, d *client.Client, text string) (string, error) {
+	if len(text) >= idLength {
+		return text, nil
+	}
+	var found []string
+	query := url.Values{}
+	for {
+		sessions, more, err := d.List(ctx, query)
+		if err != nil {
+			return "", err
+		}
+		for _, s := range sessions {
+			if strings.HasPrefix(s.ID, text) {
+				found = append(found, s.ID)
+			}
+		}
+		if !more || len(sessions) == 0 {
+			break
+		}
+		query.Set("before", sessions[len(sessions)-1].ID)
+	}
+	switch len(found) {
+	case 0:
+		return text, nil
+	case 1:
+		return found[0], nil
+	default:
+		return "", fmt.Errorf("%d sessions begin with %q, such as %s and %s: give more of the id", len(found), text, found[0], found[1])
+	}
 }
 
 type showSessionCmd struct {
 	server
 
-	ID   string `arg:"" help:"The session, as councild sessions list names it."`
+	ID   string `arg:"" help:"The session: its id, or any beginning that no other id has."`
 	JSON bool   `name:"json" help:"Print the whole session as JSON."`
 }
 
 // Run prints one session of a daemon.
 func (c showSessionCmd) Run(ctx context.Context, std IO) error {
 	return c.ask(ctx, func(ctx context.Context, d *client.Client) error {
-		session, err := d.Session(ctx, c.ID)
+		id, err := wholeID(ctx, d, c.ID)
+		if err != nil {
+			return err
+		}
+		session, err := d.Session(ctx, id)
 		switch {
 		case err != nil:
 			return err
@@ -112,7 +198,7 @@ func (c showSessionCmd) Run(ctx context.Context, std IO) error {
 		case isTerminal(std.Stdout):
 			std.Stdout = terminal{std.Stdout}
 		}
-		more := printed{convene: askCmd{Server: c.Server, Convene: c.ID}.conveneCommand(c.ID), figures: true}
+		more := printed{convene: askCmd{Server: c.Server, Convene: id}.conveneCommand(id), figures: true}
 		if session.Status != council.StatusRunning {
 			more.bill = costOf(session.Metadata.Usage)
 		}
@@ -123,13 +209,17 @@ func (c showSessionCmd) Run(ctx context.Context, std IO) error {
 type deleteSessionCmd struct {
 	server
 
-	ID string `arg:"" help:"The session, as councild sessions list names it."`
+	ID string `arg:"" help:"The session: its id, or any beginning that no other id has."`
 }
 
 // Run deletes a session of a daemon, or cancels it if it still runs.
 func (c deleteSessionCmd) Run(ctx context.Context, std IO) error {
 	return c.ask(ctx, func(ctx context.Context, d *client.Client) error {
-		deleted, err := d.Delete(ctx, c.ID)
+		id, err := wholeID(ctx, d, c.ID)
+		if err != nil {
+			return err
+		}
+		deleted, err := d.Delete(ctx, id)
 		if err != nil {
 			return err
 		}
@@ -137,7 +227,7 @@ func (c deleteSessionCmd) Run(ctx context.Context, std IO) error {
 		if deleted {
 			outcome = "is deleted"
 		}
-		_, err = fmt.Fprintf(std.Stdout, "session %s %s\n", c.ID, outcome)
+		_, err = fmt.Fprintf(std.Stdout, "session %s %s\n", id, outcome)
 		return err
 	})
 }

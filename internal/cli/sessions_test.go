@@ -37,10 +37,26 @@ func TestSessions(t *testing.T) {
 	}
 	rows := strings.Split(stdout, "\n")
 	for i, s := range []council.Session{second, first} {
-		created := s.Created.Local().Format("2006-01-02 15:04")
-		want := s.ID + "  complete  " + created + "  0s    $0.0"
-		if !strings.HasPrefix(rows[1+i], want) || !strings.HasSuffix(rows[1+i], "  "+s.Query) {
-			t.Errorf("row %d is %q, want %q and the question %q", i, rows[1+i], want, s.Query)
+		fields := strings.Fields(strings.TrimPrefix(rows[1+i], s.Query))
+		if !strings.HasPrefix(rows[1+i], s.Query+"  ") || len(fields) != 4 || !strings.HasPrefix(s.ID, fields[0]) ||
+			fields[1] != "complete" || !strings.HasPrefix(fields[3], "$0.0") {
+			t.Errorf("row %d is %q, want the question %q and the session %s", i, rows[1+i], s.Query, s.ID)
+			continue
+		}
+		code, stdout, stderr := command(t, "sessions", "show", fields[0], "--server", d.URL())
+		if code != exitOK || !strings.Contains(stdout, "session "+s.ID+": complete\n") || !strings.Contains(stdout, "RANK  MODEL  BORDA") {
+			t.Errorf("exit %d: %s%s", code, stdout, stderr)
+		}
+		code, stdout, stderr = command(t, "ask", "--follow", fields[0], "--server", d.URL())
+		if code != exitOK || !strings.Contains(stdout, "session "+s.ID+": complete\n") {
+			t.Errorf("exit %d: %s%s", code, stdout, stderr)
+		}
+	}
+
+	for _, verb := range []string{"show", "delete"} {
+		code, stdout, stderr := command(t, "sessions", verb, first.ID[:1], "--server", d.URL())
+		if code != exitError || stdout != "" || !strings.Contains(stderr, "2 sessions begin with \""+first.ID[:1]) {
+			t.Errorf("%s: exit %d: %s%s", verb, code, stdout, stderr)
 		}
 	}
 
@@ -67,11 +83,11 @@ func TestSessions(t *testing.T) {
 	}
 
 	if code, stdout, _ := command(t, "sessions", "list", "--server", d.URL(), "--limit", "1", "--status", "complete"); code != exitOK ||
-		strings.Contains(stdout, first.ID) || !strings.Contains(stdout, second.ID) || !strings.Contains(stdout, "There are older ones.") {
+		strings.Contains(stdout, "Which way?") || !strings.Contains(stdout, "Why?") || !strings.Contains(stdout, "There are older ones.") {
 		t.Errorf("the newest: exit %d: %s", code, stdout)
 	}
 	if code, stdout, _ := command(t, "sessions", "list", "--server", d.URL(), "--search", "no such text"); code != exitOK ||
-		strings.Contains(stdout, first.ID) || strings.Contains(stdout, second.ID) {
+		strings.Contains(stdout, "Which way?") || strings.Contains(stdout, "Why?") {
 		t.Errorf("what nobody asked: exit %d: %s", code, stdout)
 	}
 	code, stdout, stderr = command(t, "sessions", "list", "--server", d.URL(), "--status", "done")
@@ -84,7 +100,7 @@ func TestSessions(t *testing.T) {
 		t.Errorf("exit %d: %s", code, stdout)
 	}
 	_, stdout, _ = command(t, "sessions", "list", "--server", d.URL())
-	if strings.Contains(stdout, first.ID) || !strings.Contains(stdout, second.ID) {
+	if strings.Contains(stdout, "Which way?") || !strings.Contains(stdout, "Why?") {
 		t.Errorf("after the deletion: %s", stdout)
 	}
 }
@@ -100,8 +116,8 @@ func TestSessionThatRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-arrived
-	if code, stdout, _ := command(t, "sessions", "list"); code != exitOK || !strings.Contains(stdout, started.ID+"  running  ") ||
-		!strings.HasSuffix(stdout, "  -     Wait?\n") {
+	if code, stdout, _ := command(t, "sessions", "list"); code != exitOK || !strings.Contains(stdout, "\nWait?     "+started.ID[:13]+"  running  ") ||
+		!strings.HasSuffix(stdout, "  -\n") {
 		t.Errorf("exit %d: %s", code, stdout)
 	}
 	if code, stdout, _ := command(t, "sessions", "show", started.ID); code != exitOK || stdout != "session "+started.ID+": running\n" {
@@ -156,26 +172,40 @@ func TestSessionsFail(t *testing.T) {
 	}
 }
 
+// The question comes first, and is cut if the terminal is narrow.
 func TestTableOfSessions(t *testing.T) {
-	created := time.Date(2026, 8, 1, 9, 30, 0, 0, time.Local)
-	sessions := []council.Summary{
-		{ID: "one", Status: council.StatusRunning, Created: created, Query: "Über den Wolken?"},
-		{ID: "two", Status: council.StatusComplete, Created: created, Query: "Why?", CostUSD: new(1.25), DurationMS: new(83_400.0)},
+	now := time.Date(2026, 8, 1, 9, 30, 0, 0, time.UTC)
+	session := func(id string, status council.Status, ago time.Duration, query string, cost *float64) council.Summary {
+		return council.Summary{ID: id, Status: status, Created: now.Add(-ago), Query: query, CostUSD: cost}
 	}
-	for columns, want := range map[int]string{
-		0: `SESSION  STATUS    CREATED           TOOK   COST     QUESTION
-one      running   2026-08-01 09:30  -      -        Über den Wolken?
-two      complete  2026-08-01 09:30  1m23s  $1.2500  Why?
-`,
-		57: `SESSION  STATUS    CREATED           TOOK   COST     QUE…
-one      running   2026-08-01 09:30  -      -        Übe…
-two      complete  2026-08-01 09:30  1m23s  $1.2500  Why?
-`,
-		1: "…\n…\n…\n",
-	} {
-		if diff := cmp.Diff(want, table(sessions, columns)); diff != "" {
+	sessions := []council.Summary{
+		session("01a22804-0fcd-725c-93d1-e9e5aced3d88", council.StatusRunning, 5*time.Second, "Über den Wolken\nmuß die Freiheit wohl grenzenlos sein?", nil),
+		session("01a22804-0fcd-7abc-93d1-e9e5aced3d88", council.StatusComplete, 26*time.Hour, "Why?", new(1.254)),
+		session("019f2804-0fcd-7abc-93d1-e9e5aced3d88", council.StatusFailed, 72*time.Hour, "Why\x1b[2J not?", new(0.0125)),
+	}
+	const wide = `QUESTION                                                SESSION          STATUS    AGE  COST
+Über den Wolken muß die Freiheit wohl grenzenlos sein?  01a22804-0fcd-72  running   5s   -
+Why?                                                    01a22804-0fcd-7a  complete  26h  $1.25
+Why[2J not?                                             019f2804-0fcd-7a  failed    3d   $0.0125
+`
+	const narrow = `QUESTION                        SESSION           STATUS    AGE  COST
+Über den Wolken muß die Freih…  01a22804-0fcd-72  running   5s   -
+Why?                            01a22804-0fcd-7a  complete  26h  $1.25
+Why[2J not?                     019f2804-0fcd-7a  failed    3d   $0.0125
+`
+	for columns, want := range map[int]string{0: strings.Replace(wide, "SESSION ", "SESSION  ", 1), 72: narrow} {
+		if diff := cmp.Diff(want, table(sessions, columns, now)); diff != "" {
 			t.Errorf("%d columns: %s", columns, diff)
 		}
+	}
+	if got := table(sessions, 1, now); !strings.Contains(got, "\nÜber den Wolken muß…  01a22804-0fcd-72  running ") {
+		t.Errorf("in one column: %s", got)
+	}
+	if got := shortIDs([]council.Summary{{ID: "same"}, {ID: "same"}}); got[0] != "same" || got[1] != "same" {
+		t.Errorf("%q", got)
+	}
+	if got := age(12 * time.Minute); got != "12m" {
+		t.Errorf("12 minutes are %s", got)
 	}
 }
 
