@@ -371,7 +371,7 @@ func TestCheckAHostileList(t *testing.T) {
 // The check says what is likely to be wrong with the settings, and JSON has what could not be tested and when models end.
 func TestCheckWarns(t *testing.T) {
 	daemontest.Setenv(t, map[string]string{
-		"BASE_URL": listing(t, "a", inDays(13), "b", ""), "API_KEY": `"sk-test-000000000000"`, "MODELS": "a,b",
+		"BASE_URL": listing(t, "a", inDays(13), "b", ""), "API_KEY": `"sk-test-000000000000"`, "MODELS": "a,b", "MODE": "synthesis",
 	})
 	code, stdout, stderr := command(t, "check", "--json")
 	if code != exitOK || !strings.Contains(stderr, "councild: warning: a setting is likely to be wrong: LLM_COUNCIL_API_KEY: has quotes") ||

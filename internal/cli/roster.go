@@ -40,8 +40,11 @@ func (c rosterCheckCmd) Run(_ context.Context, std IO) error {
 	for _, warning := range shown.Warnings {
 		_, _ = fmt.Fprintln(std.Stderr, "councild: warning:", warning)
 	}
-	_, err = fmt.Fprintf(std.Stdout, "Nothing is wrong: %d models, %d councils.\n",
-		len(shown.Models), len(shown.Councils))
+	verdict := "Nothing is wrong"
+	if len(shown.Warnings) > 0 {
+		verdict = "The roster can be used, but see the warnings"
+	}
+	_, err = fmt.Fprintf(std.Stdout, "%s: %d models, %d councils.\n", verdict, len(shown.Models), len(shown.Councils))
 	return err
 }
 

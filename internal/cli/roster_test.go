@@ -41,7 +41,7 @@ func TestRosterCommands(t *testing.T) {
 	}
 	code, out, errs = command(t, "config", "roster", "check", doubtful)
 	for _, want := range []string{"councild: warning: the council deep has first: 2", "councild: warning: the first 2 members of the council deep"} {
-		if code != 0 || !strings.Contains(errs, want) || !strings.Contains(out, "Nothing is wrong: 3 models, 2 councils.") {
+		if code != 0 || !strings.Contains(errs, want) || !strings.Contains(out, "see the warnings: 3 models, 2 councils.") {
 			t.Errorf("a doubtful roster: %d, want 0 and %q:\n%s%s", code, want, out, errs)
 		}
 	}

@@ -147,6 +147,10 @@ func (c Config) Warnings() []string {
 			warn(u.keyVariable, "is not set, and %q goes to %s: set it if calls fail with HTTP 401", u.model, u.BaseURL)
 		}
 	}
+	if c.Roster == "" && len(c.Models) == 2 && c.Mode.Reviews() {
+		warn("LLM_COUNCIL_MODELS", "has two members: each reviews only the other's answer, so the reviews cost money and rank nothing: "+
+			"add a third member, or set LLM_COUNCIL_MODE=synthesis")
+	}
 	for _, model := range c.Named() {
 		if name, ok := c.UnknownProvider(model); ok {
 			warn("LLM_COUNCIL_PROVIDERS", "no provider has the name %q, so the default provider gets the whole name %q: "+

@@ -99,6 +99,11 @@ func (r *Roster) Members() map[string]council.Member {
 func (r *Roster) Warnings(providers []string) []string {
 	var warnings []string
 	for _, c := range r.Councils {
+		outside := slices.ContainsFunc(c.Reviewers, func(id string) bool { return !slices.Contains(c.Members, id) })
+		if len(c.Members) == 2 && c.Mode.Reviews() && !outside {
+			warnings = append(warnings, fmt.Sprintf("the council %s has two members: each reviews only the other's answer, so the "+
+				"reviews cost money and rank nothing; add a third member, write mode: synthesis, or name reviewers that are no members", c.Name))
+		}
 		if c.First < 2 {
 			continue
 		}

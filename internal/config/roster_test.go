@@ -315,7 +315,10 @@ models:
   opus: {provider: claude, model: opus}
 councils:
   solo: {members: [gpt], mode: single}
-  alone: {members: [gpt, mini], first: 1}
+  alone: {members: [gpt, mini], first: 1, mode: synthesis}
+  outside: {members: [gpt, mini], reviewers: [mini, opus]}
+  pair: {members: [gpt, opus], mode: ranked}
+  within: {members: [gpt, opus], reviewers: [gpt, opus]}
   a: {members: [gpt, opus, mini], first: 2, answer_form: {type: number}}
   b: {members: [gpt, opus, mini], first: 2}
   c: {members: [gpt, mini, opus], first: 2, answer_form: {type: number}}
@@ -324,7 +327,11 @@ councils:
 	if err != nil {
 		t.Fatal(err)
 	}
+	const two = " has two members: each reviews only the other's answer, so the reviews cost money and rank nothing; " +
+		"add a third member, write mode: synthesis, or name reviewers that are no members"
 	want := []string{
+		"the council pair" + two,
+		"the council within" + two,
 		"the council b has first: 2 and no answer_form: a question that brings none asks all members at once, because answers " +
 			"without a form cannot be compared; add answer_form",
 		"the first 2 members of the council c have one maker, openai: begin with members of two makers, because their agreement says more",

@@ -88,6 +88,7 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 	for _, warning := range cfg.Warnings() {
 		o.Log.WarnContext(ctx, "a setting is likely to be wrong", "setting", warning)
 	}
+	warnOfRoster(ctx, o.Log, cfg, r)
 	if links := cfg.ServiceLinks(); len(links) > 0 {
 		o.Log.InfoContext(ctx, "passed over the variables that Kubernetes sets for Services; enableServiceLinks: false leaves them out",
 			"variables", len(links), "first", links[0])
@@ -232,6 +233,16 @@ func (e *Engine) traceOf() func(context.Context, http.Header) {
 	return e.tracing.Inject
 }
 
+// warnOfRoster logs which councils of a roster are likely to be wrong. The roster may be nil.
+func warnOfRoster(ctx context.Context, log *slog.Logger, cfg config.Config, r *config.Roster) {
+	if r == nil {
+		return
+	}
+	for _, warning := range r.Warnings(cfg.ProviderNames()) {
+		log.WarnContext(ctx, "the roster is likely to be wrong", "setting", warning)
+	}
+}
+
 // Reload reads the roster again and builds a setup from it. The setup takes effect if the function accept returns nil.
 // After an error, nothing changes. Running sessions and existing plans keep the old setup.
 func (e *Engine) Reload(ctx context.Context, accept func(*setup) error) error {
@@ -256,6 +267,7 @@ func (e *Engine) Reload(ctx context.Context, accept func(*setup) error) error {
 		e.drop(h)
 		return err
 	}
+	warnOfRoster(ctx, e.o.Log, cfg, r)
 	old := e.setup.Load()
 	e.before.Store(old)
 	e.setup.Store(h)
