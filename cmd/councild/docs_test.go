@@ -144,7 +144,11 @@ func help(t *testing.T, command ...string) string {
 // commandsBelow returns the commands that can be run below one, or all of them.
 func commandsBelow(t *testing.T, path ...string) []string {
 	t.Helper()
-	_, listed, found := strings.Cut(help(t, path...), "Commands:\n")
+	title := "Commands:\n"
+	if len(path) == 0 {
+		title = "Ask and read:\n" // the first of the groups
+	}
+	_, listed, found := strings.Cut(help(t, path...), title)
 	if !found {
 		return []string{strings.Join(path, " ")}
 	}

@@ -438,10 +438,14 @@ func readable(err error) error {
 
 // printed has what printSession says besides the session itself. The zero value says nothing more.
 type printed struct {
-	members int    // how many members the council has; 0 if that is not known
-	convene string // the command that convenes the council after the session; "" if there is none
-	bill    string // what the session cost; "" while it runs
-	figures bool   // print the ranking as a table of figures
+	// members is the number of members of the council. It is 0 if that number is not known.
+	members int
+	// convene is the command that convenes the council after the session. It is "" if there is none.
+	convene string
+	// bill is the cost of the session as text. It is "" while the session runs.
+	bill string
+	// figures asks for the ranking as a table of figures too.
+	figures bool
 }
 
 // printAnswer prints the answer, if the session has one, and then calls printSession.

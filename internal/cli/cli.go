@@ -45,23 +45,37 @@ const exitCodes = "Exit codes: 0 done; 1 failed; 2 the command line or a setting
 	"compare found what --fail-on names, or a cost limit would refuse the question of ask --estimate; 4 batch or compare " +
 	"ended early, and the same command continues; 130 interrupted."
 
+// commandGroups returns the groups of commands in the order of the help.
+func commandGroups() []kong.Group {
+	return []kong.Group{
+		{Key: "ask", Title: "Ask and read:"},
+		{Key: "measure", Title: "Measure:"},
+		{Key: "run", Title: "Run and look after:"},
+		{Key: "files", Title: "Files and shell:"},
+	}
+}
+
+// commands has the commands in the order of the help.
 type commands struct {
-	Serve       serveCmd       `cmd:"" help:"Run the daemon."`
-	Demo        demoCmd        `cmd:"" help:"Run the daemon with a simulated council: no key and no network needed."`
-	Ask         askCmd         `cmd:"" help:"Put one question to the council."`
-	Judge       judgeCmd       `cmd:"" help:"Have the council judge answers that exist already: compare two, or rank up to 26."`
-	Check       checkCmd       `cmd:"" help:"Ask each provider for its models, and say what is wrong with addresses, keys and names."`
-	Sessions    sessionsCmd    `cmd:"" help:"List, show and delete the sessions of a daemon."`
-	Report      reportCmd      `cmd:"" help:"Report what many sessions reveal: bias, ranks of models, common errors, costs, differences."`
-	Batch       batchCmd       `cmd:"" help:"Put the questions of a file to the council, and grade the answers."`
-	Compare     compareCmd     `cmd:"" help:"Say whether the council is worth its money: compare it with simpler ways to answer a file of questions."`
-	Config      configCmd      `cmd:"" help:"Show or check what is set: variables, roster, lexicon, prices, tokens."`
-	Store       storeCmd       `cmd:"" help:"Look into the record store, or fill one."`
-	Probe       probeCmd       `cmd:"" help:"Learn how far reviewers agree with themselves, and whether they changed."`
-	Completion  completionCmd  `cmd:"" help:"Print a script with which a shell completes commands and flags."`
-	MCP         mcpCmd         `cmd:"" name:"mcp" help:"Offer the council to an editor or an agent over the Model Context Protocol, on stdio."`
-	Healthcheck healthcheckCmd `cmd:"" help:"Ask the daemon on this machine whether it is alive."`
-	Version     versionCmd     `cmd:"" help:"Print the version."`
+	Ask      askCmd      `cmd:"" group:"ask" help:"Put one question to the council."`
+	Judge    judgeCmd    `cmd:"" group:"ask" help:"Have the council judge answers that exist already: compare two, or rank up to 26."`
+	Sessions sessionsCmd `cmd:"" group:"ask" help:"List, show and delete the sessions of a daemon."`
+	MCP      mcpCmd      `cmd:"" group:"ask" name:"mcp" help:"Offer the council to an editor or an agent over the Model Context Protocol, on stdio."`
+
+	Compare compareCmd `cmd:"" group:"measure" help:"Say whether the council is worth its money: compare it with simpler ways to answer a file of questions."`
+	Batch   batchCmd   `cmd:"" group:"measure" help:"Put the questions of a file to the council, and grade the answers."`
+	Report  reportCmd  `cmd:"" group:"measure" help:"Report what many sessions reveal: bias, ranks of models, common errors, costs, differences."`
+	Probe   probeCmd   `cmd:"" group:"measure" help:"Learn how far reviewers agree with themselves, and whether they changed."`
+
+	Serve       serveCmd       `cmd:"" group:"run" help:"Run the daemon."`
+	Demo        demoCmd        `cmd:"" group:"run" help:"Run the daemon with a simulated council: no key and no network needed."`
+	Check       checkCmd       `cmd:"" group:"run" help:"Ask each provider for its models, and say what is wrong with addresses, keys and names."`
+	Config      configCmd      `cmd:"" group:"run" help:"Show or check what is set: variables, roster, lexicon, prices, tokens."`
+	Healthcheck healthcheckCmd `cmd:"" group:"run" help:"Ask the daemon on this machine whether it is alive."`
+
+	Store      storeCmd      `cmd:"" group:"files" help:"Look into the record store, or fill one."`
+	Completion completionCmd `cmd:"" group:"files" help:"Print a script with which a shell completes commands and flags."`
+	Version    versionCmd    `cmd:"" group:"files" help:"Print the version."`
 }
 
 type reportCmd struct {
@@ -159,12 +173,22 @@ func Main(ctx context.Context, std IO) (code int) {
 		kong.Writers(std.Stdout, std.Stderr), kong.Exit(func(code int) { panic(exited(code)) }),
 		kong.Vars{"categories": strings.Join(council.Categories(), ", ")},
 		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(std),
+		kong.ExplicitGroups(commandGroups()),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}))
 	if err != nil {
 		_, _ = fmt.Fprintln(std.Stderr, "councild:", err)
 		return exitError
 	}
-	command, err := parser.Parse(newNames(std.Args, std.Stderr))
+	for _, command := range parser.Model.Children {
+		for _, below := range command.Children { // Without a group of their own they would have the title of their parent.
+			below.Group = &kong.Group{Key: "commands", Title: "Commands:"}
+		}
+	}
+	args := std.Args
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	command, err := parser.Parse(newNames(args, std.Stderr))
 	if err != nil {
 		help := "councild"
 		if parsing, ok := errors.AsType[*kong.ParseError](err); ok && parsing.Context.Selected() != nil {

@@ -54,9 +54,9 @@ func TestCommandLine(t *testing.T) {
 			stdout: "serve|demo|ask|check|sessions|report|batch|compare|config|store|probe|completion|mcp|healthcheck|version",
 		},
 		{name: "help of a command", args: []string{"report", "bias", "--help"}, stdout: "--input|--format|--sessions|--days|--verbose"},
-		{name: "help of several commands", args: []string{"config", "--help"}, stdout: "config show|config roster|config token"},
+		{name: "help of several commands", args: []string{"config", "--help"}, stdout: "Commands:\n  config show|config roster|config token"},
 		{name: "version", args: []string{"version"}, stdout: "councild v1.2.3 (go1."},
-		{name: "no command", code: 2, stderr: "expected one of|--help"},
+		{name: "no command", stdout: "Ask and read:\n  ask |Measure:\n  compare |Run and look after:\n  serve |Files and shell:\n  store "},
 		{name: "an unknown command", args: []string{"serv"}, code: 2, stderr: "unexpected argument serv|--help"},
 		{name: "an unknown flag", args: []string{"serve", "--port", "1"}, code: 2, stderr: "unknown flag --port"},
 		{
@@ -74,7 +74,7 @@ func TestCommandLine(t *testing.T) {
 		},
 		{
 			name: "config", args: []string{"config"}, env: map[string]string{"API_KEY": "sk-secret"},
-			stdout: "LLM_COUNCIL_API_KEY |[redacted]|environment|LLM_COUNCIL_DRAIN_TIMEOUT|30s|default",
+			stdout: "Whom to ask:\n\nVARIABLE |LLM_COUNCIL_BASE_URL |\nNot set:\n|LLM_COUNCIL_API_KEY |[redacted]|environment|LLM_COUNCIL_DRAIN_TIMEOUT|30s|default",
 		},
 		{
 			name: "config of traces", args: []string{"config"},

@@ -19,7 +19,7 @@ func TestCompletionInBash(t *testing.T) {
 		t.Fatal(err)
 	}
 	for line, want := range map[string]string{
-		"councild s":                    "serve sessions store",
+		"councild s":                    "sessions serve store",
 		"councild ask --c":              "--council --chairman --category --convene",
 		"councild ask --quiet --follow": "--follow",
 		"councild config roster ":       "check show --help",
@@ -42,7 +42,7 @@ _councild; complete -p councild >/dev/null && echo "${COMPREPLY[*]}"`
 func TestCompletionOfOtherShells(t *testing.T) {
 	for shell, wants := range map[string][]string{
 		"zsh": {
-			"#compdef councild\n", "'') candidates='serve demo ask judge check sessions ", "'/sessions/list') candidates='--server --search --status --limit --json --help' ;;",
+			"#compdef councild\n", "'') candidates='ask judge sessions mcp compare ", "'/sessions/list') candidates='--server --search --status --limit --json --help' ;;",
 			"compadd -- ${=candidates} || _files\n",
 		},
 		"fish": {

@@ -136,16 +136,37 @@ Ctrl-C stops it.
 
 type showConfigCmd struct{}
 
-// Run prints every setting with its value, source and meaning.
+// Run prints every setting with its value, source and meaning. The three settings that everybody needs come first. The
+// other settings that are set follow, and then the rest.
 func (showConfigCmd) Run(std IO) error {
 	cfg, err := loadConfig()
 	if err != nil {
 		return err
 	}
-	w := tabwriter.NewWriter(std.Stdout, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(w, "VARIABLE\tVALUE\tFROM\tMEANING") // Flush returns the errors
+	needed := []string{"LLM_COUNCIL_BASE_URL", "LLM_COUNCIL_API_KEY", "LLM_COUNCIL_MODELS"}
+	var parts [3][]config.Setting
 	for _, s := range slices.Concat(cfg.Settings(), config.Tracing()) {
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", s.Name, cmp.Or(s.Value, "-"), s.Source, s.Meaning)
+		part := 2
+		switch {
+		case slices.Contains(needed, s.Name):
+			part = 0
+		case s.Source != config.SourceDefault:
+			part = 1
+		}
+		parts[part] = append(parts[part], s)
+	}
+	w := tabwriter.NewWriter(std.Stdout, 0, 0, 2, ' ', 0)
+	for i, title := range []string{"Whom to ask:", "Also set:", "Not set:"} {
+		if len(parts[i]) == 0 {
+			continue
+		}
+		if i > 0 {
+			title = "\n" + title
+		}
+		_, _ = fmt.Fprintf(w, "%s\n\nVARIABLE\tVALUE\tFROM\tMEANING\n", title) // Flush returns the errors
+		for _, s := range parts[i] {
+			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", s.Name, cmp.Or(s.Value, "-"), s.Source, s.Meaning)
+		}
 	}
 	for _, warning := range cfg.Warnings() {
 		_, _ = fmt.Fprintln(std.Stderr, "councild: warning: a setting is likely to be wrong:", warning)

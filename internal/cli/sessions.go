@@ -87,15 +87,16 @@ func table(sessions []council.Summary, columns int, now time.Time) string {
 	}
 	b.Reset()
 	t = tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	for i, row := range rows {
-		question := "QUESTION"
-		if i > 0 {
-			question = strings.Join(strings.Fields(visible(sessions[i-1].Query)), " ")
-		}
+	questions := make([]string, 1, 1+len(sessions))
+	questions[0] = "QUESTION"
+	for _, s := range sessions {
+		questions = append(questions, strings.Join(strings.Fields(visible(s.Query)), " "))
+	}
+	for i, question := range questions {
 		if columns > 0 {
 			question = ellipsis(question, max(20, columns-2-widest))
 		}
-		_, _ = fmt.Fprintf(t, "%s\t%s\n", question, row)
+		_, _ = fmt.Fprintf(t, "%s\t%s\n", question, rows[i])
 	}
 	_ = t.Flush()
 	return b.String()
