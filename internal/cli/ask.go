@@ -473,7 +473,7 @@ func printSession(w io.Writer, s *council.Session, more printed) error {
 	} else if from := s.AnswerFrom.Sentence(); from != "" {
 		line("Answer", from)
 	}
-	if ranks := s.Metadata.AggregateRankings; len(ranks) > 0 {
+	if ranks := s.Metadata.AggregateRankings; len(ranks) > 0 && ranks[0].FinalRank != nil {
 		line("Ranking", inOrder(ranks))
 	}
 	if first := s.Metadata.First; first != nil {
