@@ -89,7 +89,7 @@ func metaFiles(t *testing.T, dir string) []string {
 func simulated(t *testing.T) []string {
 	t.Helper()
 	return []string{
-		"LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_MODELS=sim:amber,sim:birch", "LLM_COUNCIL_API_TOKENS=" + token,
+		"LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_MODELS=sim:amber,sim:birch,sim:cedar", "LLM_COUNCIL_API_TOKENS=" + token,
 		"LLM_COUNCIL_BIAS_STORE=" + filepath.Join(t.TempDir(), "records.jsonl"),
 	}
 }
@@ -280,7 +280,7 @@ func TestDamagedStart(t *testing.T) {
 func TestQuietAfterKill(t *testing.T) {
 	t.Parallel()
 	dir := "LLM_COUNCIL_DATA_DIR=" + t.TempDir()
-	d := startDaemon(t, daemontest.Members()[:2], dir)
+	d := startDaemon(t, daemontest.Members(), dir)
 	d.call(t, "POST", "/v1/council", question, "Idempotency-Key", "k")
 	if err := d.Process.Kill(); err != nil {
 		t.Fatal(err)

@@ -48,7 +48,8 @@ type askCmd struct {
 func (askCmd) Help() string {
 	return "Without --server the council runs here, and Ctrl-C cancels the session. With --server it runs at a " +
 		"daemon, and Ctrl-C cancels the session there too, because calls cost money. With --follow, Ctrl-C leaves " +
-		"the session alone. With --convene, the answers of the first members are not paid for again. The last line has the cost of the session; with --json it is on the standard error.\n\n" + exitCodes
+		"the session alone. With --convene, the answers of the first members are not paid for again. The last line has the " +
+		"cost of the session; with --json it is on the standard error.\n\n" + exitCodes
 }
 
 // Run puts one question to the council, or follows a session, and prints the result.

@@ -197,7 +197,7 @@ alone council 1 false [gpt skeptic] [gpt]
 	if diff := cmp.Diff(want, strings.Join(lines, "")); diff != "" {
 		t.Errorf("councils (-want +got):\n%s", diff)
 	}
-	if len(shown.Warnings) != 0 {
+	if len(shown.Warnings) != 1 || !strings.Contains(shown.Warnings[0], "the council alone has two members") {
 		t.Errorf("warnings %v", shown.Warnings)
 	}
 }
