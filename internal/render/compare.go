@@ -73,9 +73,6 @@ func (c Comparison) document() document {
 		s.ID = "part" + strconv.Itoa(len(d.Sections))
 		d.Sections = append(d.Sections, s)
 	}
-	if c.RosterLine != nil {
-		add(section{Title: "The line for the roster", Notes: c.rosterNotes(), Line: printable(*c.RosterLine)})
-	}
 	add(section{
 		Title: "The council less each other way", Notes: c.differenceNotes(), Plot: c.plot(c.Comparisons, nil),
 		Tables: c.tables(c.Comparisons, nil),
@@ -117,6 +114,9 @@ func (c Comparison) document() document {
 	add(section{Title: "Answers that are missing", Notes: notes, Tables: []grid{counts}})
 	add(planOf(c.Settings, c.PlanHash))
 	add(section{Title: "What is not claimed", List: c.notClaimed()})
+	if c.RosterLine != nil { // It comes last, where a terminal shows it.
+		add(section{Title: "The line for the roster", Notes: c.rosterNotes(), Line: printable(*c.RosterLine)})
+	}
 	return d
 }
 
