@@ -123,7 +123,11 @@ func (p *Pipeline) shape(v *validation, r council.Request, plan *council.Plan) {
 	}
 	mode := plan.Mode
 	if !mode.Known() {
-		v.add("mode", fmt.Sprintf("%.64q is not a mode of a council", mode), "use "+council.ModeChoices)
+		fix := "use " + council.ModeChoices
+		if mode == council.ModeJudge {
+			fix += "; POST /v1/judge judges answers that exist already"
+		}
+		v.add("mode", fmt.Sprintf("%.64q is not a mode of a council", mode), fix)
 		return
 	}
 	schema := len(r.OutputSchema) > 0
