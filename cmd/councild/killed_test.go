@@ -78,7 +78,8 @@ type sessionCosts struct {
 }
 
 // 200 sessions whose daemons were killed by earlier builds are resumed. Each must end as it did in the build that
-// recorded it: with the same session, the same costs in the ledger, and the same requests to the provider.
+// recorded it: with the same session, the same costs in the ledger, and the same requests to the provider. The recording
+// builds charged five cancelled sessions twice. Their costs were replaced by those of a build that charges them once.
 func TestKilledSessionsResume(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(killedDir, "*.gz"))
 	if err != nil {

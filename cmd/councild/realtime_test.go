@@ -187,7 +187,7 @@ func (w *watched) order(members int) {
 	want = append(want, slices.Repeat([]council.EventType{council.EventAnswer}, members)...)
 	want = append(want, council.EventStage1)
 	want = append(want, slices.Repeat([]council.EventType{council.EventBallot}, members)...)
-	want = append(want, council.EventStage2, council.EventDelta, council.EventStage3, council.EventDone)
+	want = append(want, council.EventStage2, council.EventDelta, council.EventStage3, council.EventMap, council.EventDone)
 	if !slices.Equal(got, want) {
 		w.wrong = append(w.wrong, fmt.Sprintf("the events are %v", got))
 	}

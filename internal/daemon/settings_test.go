@@ -388,6 +388,9 @@ var settings = map[string]func(t *testing.T){
 	"MODE": func(t *testing.T) {
 		differ(t, len(session(t, "", "").Stage2), len(session(t, "MODE", "synthesis").Stage2), 3, 0)
 	},
+	"MAP": func(t *testing.T) {
+		differ(t, session(t, "", "").Metadata.Map != nil, session(t, "MAP", "false").Metadata.Map != nil, true, false)
+	},
 	"FIRST": func(t *testing.T) {
 		differ(t, len(session(t, "", "").Stage1), len(session(t, "FIRST", "1").Stage1), 3, 1)
 	},
