@@ -65,8 +65,8 @@ func (c listSessionsCmd) Run(ctx context.Context, std IO) error {
 	})
 }
 
-// table returns the sessions as a table. The question comes first. It gets the columns that the other fields leave, but
-// at least 20. If columns is 0, no question is cut.
+// table returns the sessions as a table of the given width in columns. The question comes first. It gets the columns
+// that the other fields leave, but at least 20 columns. If the argument columns is 0, table cuts no question.
 func table(sessions []council.Summary, columns int, now time.Time) string {
 	ids := shortIDs(sessions)
 	var b strings.Builder // its writes never fail

@@ -59,9 +59,12 @@ type Exclude string
 
 // The values of Exclude.
 const (
-	ExcludeFamily Exclude = "family" // answers of the judge's model, and of other models of its maker
-	ExcludeSelf   Exclude = "self"   // answers of the judge's model
-	ExcludeNone   Exclude = "none"
+	// ExcludeFamily excludes the answers of the judge's model and of other models of the same maker.
+	ExcludeFamily Exclude = "family"
+	// ExcludeSelf excludes only the answers of the judge's model.
+	ExcludeSelf Exclude = "self"
+	// ExcludeNone excludes no answer.
+	ExcludeNone Exclude = "none"
 )
 
 // Exclusion says why a judge does not read an answer.

@@ -90,7 +90,7 @@ func (c Comparison) undecided() string {
 			names[i] = a.Arm
 		}
 		why = "the verdict is in money, and the cost of these is unknown: " + list(clipped(names)) + "."
-	case worth.TooFew: // couldShow gives the reason
+	case worth.TooFew: // couldShow, which is added below, gives the reason.
 	default:
 		why = "no reason is known."
 	}
