@@ -169,6 +169,28 @@ func TestExcludedJudges(t *testing.T) {
 	}
 }
 
+// A judge that reads two of three answers, and returns one of its two ballots, has no vote.
+func TestOneBallotOnTwoAnswers(t *testing.T) {
+	read := map[int]int{}
+	h := judges(t, 2, func(judge int, task simllm.Task) string {
+		if judge == 0 && task.Answers[0].Text == "z" {
+			return "I like both."
+		}
+		return byText(judge, task)
+	})
+	_, s := h.judge(t, council.JudgeRequest{Orders: council.OrdersBoth, Answers: []council.JudgeAnswer{
+		{ID: "1", Text: "x", Author: "amber"}, {ID: "2", Text: "y"}, {ID: "3", Text: "z"},
+	}})
+	for _, v := range s.Stage2 {
+		if v.Status == council.OutcomeOK {
+			read[len(v.Slate)]++
+		}
+	}
+	if read[2] != 1 || read[3] != 2 || s.Metadata.Agreement.Ballots != 1 {
+		t.Errorf("ballots by slate %v, %d count", read, s.Metadata.Agreement.Ballots)
+	}
+}
+
 // Three answers and more are ranked in one order or in both, and criteria reach the judges.
 func TestJudgedMany(t *testing.T) {
 	heard := &heard{}

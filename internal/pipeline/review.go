@@ -92,12 +92,12 @@ func (r *run) ballots() []ranking.Vote {
 		switch {
 		case one && two:
 			vote, one = ranking.Combine(first, second)
-		case len(r.authors) > 2 && two: // One ballot on two answers may only show the reviewer's favourite place.
+		case two:
 			vote = second
-			one = true
+			one = len(second.Shown) > 2 // One ballot on two answers may only show the reviewer's favourite place.
 		default:
 			vote = first
-			one = one && len(r.authors) > 2
+			one = one && len(first.Shown) > 2
 		}
 		if one {
 			vote.Reviewer = reader.ID

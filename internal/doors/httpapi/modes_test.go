@@ -343,7 +343,10 @@ func TestConveneRefused(t *testing.T) {
 
 // A convened session does not end with its client, because a second request could not begin it again.
 func TestConvenedSessionOutlivesItsClient(t *testing.T) {
-	s := start(t, append(numbers(), simllm.Model{Name: "slow", Latency: simllm.Latency{Median: 300 * time.Millisecond}}))
+	s := start(t, append(numbers(), simllm.Model{Name: "slow", Reply: func(simllm.Task) (string, bool) {
+		time.Sleep(300 * time.Millisecond)
+		return "", false
+	}}))
 	id := s.settled(t, `"models":["7","slow"]`)
 	resp, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+"/v1/council/"+id+"/convene", nil)
 	if err != nil {
@@ -353,7 +356,7 @@ func TestConvenedSessionOutlivesItsClient(t *testing.T) {
 	client.Timeout = 50 * time.Millisecond
 	if answer, err := client.Do(resp); err == nil {
 		answer.Body.Close()
-		t.Fatal("the client got an answer before it left")
+		t.Fatalf("the client got an answer before it left: %s", answer.Status)
 	}
 	_, p := s.MustFail(t, 409, council.CodeConflict, "POST", "/v1/council/"+id+"/convene", "")
 	s.Watch(t, p.SessionID)
