@@ -41,6 +41,9 @@ func TestMain(m *testing.M) {
 			}
 		}}))
 	}
+	if os.Getenv("COUNCILD_TEST_CURL") == "1" {
+		os.Exit(curl(os.Args[1:]))
+	}
 	os.Exit(m.Run())
 }
 

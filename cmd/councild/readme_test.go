@@ -1,6 +1,11 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -12,8 +17,9 @@ import (
 	"github.com/councild/councild/internal/simllm"
 )
 
-// The commands of README.md work in their order, with simulated models under the names of the default provider. The page's own lines
-// are run by a shell, so that the quotes are tested too.
+// One shell runs the commands of README.md in their order, as a reader does. The models are simulated, under the names of
+// the default provider. Left out are the commands that build the program and those that need Docker. The commands curl and
+// openssl are stand-ins, because a machine may have neither.
 func TestReadme(t *testing.T) {
 	readme := page(t, "README.md")
 	self, err := os.Executable()
@@ -21,8 +27,14 @@ func TestReadme(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "councild"), []byte("#!/bin/sh\nCOUNCILD_TEST_MAIN=1 exec '"+self+"' \"$@\"\n"), 0o700); err != nil {
-		t.Fatal(err)
+	for name, script := range map[string]string{
+		"councild": "COUNCILD_TEST_MAIN=1 exec '" + self + "' \"$@\"",
+		"curl":     "COUNCILD_TEST_CURL=1 exec '" + self + "' \"$@\"",
+		"openssl":  "echo " + strings.Repeat("0123456789abcdef", 4),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
 	}
 	// block returns the code under a heading.
 	block := func(heading, language string) string {
@@ -35,58 +47,97 @@ func TestReadme(t *testing.T) {
 		}
 		return code
 	}
-	_, after, _ := strings.Cut(block("Real models", "sh"), "LLM_COUNCIL_MODELS='")
+	if first, _, _ := strings.Cut(block("Try it", "sh"), "\n"); !strings.HasPrefix(first, "git clone ") {
+		t.Errorf("the first command is %q", first)
+	}
+	_, after, _ := strings.Cut(block("Ask real models", "sh"), "LLM_COUNCIL_MODELS='")
 	names, _, _ := strings.Cut(after, "'")
 	var models []simllm.Model
 	for name := range strings.SplitSeq(names, ",") {
 		models = append(models, simllm.Model{Name: name, Spread: 1, Noise: 0.5})
 	}
-	if len(models) != 3 {
-		t.Fatalf("README.md has a council of %q", names)
+	sim, err := simllm.Start(t.Context(), simllm.Options{Models: models, APIKey: "sk-or-..."})
+	if err != nil {
+		t.Fatal(err)
 	}
-	d := startDaemon(t, models)
-	// run has a shell run lines, and returns what they print.
-	run := func(lines string) string {
-		t.Helper()
-		cmd := exec.CommandContext(t.Context(), "sh", "-euc", lines)
-		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "HOME="+dir, "LLM_COUNCIL_BASE_URL="+d.sim.URL())
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Errorf("%v: %s\n%s", err, lines, out)
-		}
-		return string(out)
+	t.Cleanup(sim.Close)
+	free, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
 	}
-	settings := regexp.MustCompile(`(?m)^councild serve\n`).ReplaceAllString(block("Real models", "sh"), "")
-	said := run(settings)
-	if strings.Count(said, "  ok\n") < 4 || !strings.Contains(said, "Nothing is wrong") {
-		t.Errorf("councild check says %s", said)
-	}
-	exports := regexp.MustCompile(`(?m)^councild check.*\n`).ReplaceAllString(settings, "")
-	if said := run(exports + `councild ask "Should we split our monolith?"`); !strings.Contains(said, "Simulated") {
-		t.Errorf("councild ask says %s", said)
-	}
-	request := regexp.MustCompile(`(?s)curl -s http://127\.0\.0\.1:8080(/\S+) .*?-d '(\{.*?\})'`)
-	for _, heading := range []string{"What comes back", "Clients", "What it costs"} {
-		sent := request.FindStringSubmatch(block(heading, "sh"))
-		if sent == nil {
-			t.Fatalf("README.md has no request under %q", heading)
-		}
-		if resp, body := d.call(t, "POST", sent[1], sent[2]); resp.StatusCode != http.StatusOK {
-			t.Errorf("%s %s: %d %s", sent[1], sent[2], resp.StatusCode, body)
-		}
+	address := free.Addr().String()
+	if err := free.Close(); err != nil {
+		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "roster.yaml"), []byte(block("More than one council", "yaml")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if said := run("councild config roster check roster.yaml"); !strings.Contains(said, "Nothing is wrong: 6 models, 2 councils.") {
-		t.Errorf("councild config roster check says %s", said)
+	lines := ""
+	for _, heading := range []string{"Ask real models", "Run it for a team", "Clients", "The bias report"} {
+		lines += "echo '## " + heading + "'\n" + block(heading, "sh")
 	}
-	limits, _, _ := strings.Cut(block("What it costs", "sh"), "\ncurl")
-	run(exports + limits + "\ncouncild config >/dev/null")
-	run(exports + "councild report spend --by model")
-	if said := run(strings.ReplaceAll(block("The bias report", "sh"), "/tmp/", dir+"/")); !strings.Contains(said, "100 sessions") {
-		t.Errorf("the report of 100 simulated sessions: %.500s", said)
+	lines = strings.ReplaceAll(lines, "127.0.0.1:8080", address)
+	lines = strings.ReplaceAll(lines, "/tmp/", dir+"/")
+	// A reader goes on when the daemon says that it listens.
+	lines = strings.Replace(lines, "councild serve &\n", "councild serve &\ntrap \"kill $!; wait\" EXIT\nuntil councild healthcheck; do sleep .1; done\n", 1)
+	lines += "echo '## Roster'\ncouncild config roster check roster.yaml\n"
+	cmd := exec.CommandContext(t.Context(), "sh", "-euc", lines)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "HOME="+dir, "LLM_COUNCIL_BASE_URL="+sim.URL(), "LLM_COUNCIL_ADDR="+address)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("%v: %s\n%s", err, lines, out)
 	}
-	d.finish(t)
+	for heading, want := range map[string]string{
+		"Ask real models":   `(?s)Nothing is wrong.*Simulated`,
+		"Run it for a team": `(?s)"status": ?"complete".*\nShould we split our monolith.*gpt-latest\n`,
+		"Clients":           `"object": ?"chat.completion"`,
+		"The bias report":   `100 sessions`,
+		"Roster":            `Nothing is wrong: 6 models, 2 councils.`,
+	} {
+		_, said, _ := strings.Cut(string(out), "## "+heading+"\n")
+		said, _, _ = strings.Cut(said, "\n## ")
+		if !regexp.MustCompile(want).MatchString(said) {
+			t.Errorf("%s: not %q in\n%s", heading, want, said)
+		}
+	}
+}
+
+// curl sends the request that its arguments describe, and prints the response. It knows the options that README.md uses.
+// It returns its exit code.
+func curl(args []string) int {
+	body := ""
+	header := http.Header{}
+	address := ""
+	for i := 0; i < len(args); i++ {
+		switch args[i] {
+		case "-s":
+		case "-H", "-d":
+			i++
+			if name, value, ok := strings.Cut(args[i], ": "); ok && args[i-1] == "-H" {
+				header.Set(name, value)
+			} else {
+				body = args[i]
+			}
+		default:
+			address = args[i]
+		}
+	}
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, address, strings.NewReader(body))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	req.Header = header
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	_, err = io.Copy(os.Stdout, resp.Body)
+	if err = errors.Join(err, resp.Body.Close()); err != nil || resp.StatusCode >= http.StatusBadRequest {
+		fmt.Fprintln(os.Stderr, resp.Status, err)
+		return 1
+	}
+	return 0
 }
