@@ -80,6 +80,9 @@ type Options struct {
 	Category, Language string
 	// Simulated is the provider of the simulated models. If it is nil, there are no such models.
 	Simulated Simulator
+	// Demo holds the questions that a demo offers on its page. It is nil if the daemon is no demo. With an empty list
+	// that is not nil, the page has the banner of the demo and no questions.
+	Demo []string
 }
 
 // validate fills in defaults, reads the roster and requires a council. It runs before New touches anything outside
@@ -268,8 +271,8 @@ func (d *Daemon) openDoors(ctx context.Context, o Options, connections int, node
 	options := httpapi.Options{
 		Council: d.engine, Offers: d.engine.Offers, Budget: d.engine, Spend: d, Daemon: d, Comparer: d.engine,
 		Models: cfg.Models, Origins: cfg.CORSOrigins, AllowedModels: cfg.AllowedModels,
-		MaxQueryBytes: int64(cfg.MaxQueryBytes),
-		Tokens:        d.tokens, MaxSessions: cfg.MaxSessions, Connections: connections,
+		Demo: o.Demo, MaxQueryBytes: int64(cfg.MaxQueryBytes),
+		Tokens: d.tokens, MaxSessions: cfg.MaxSessions, Connections: connections,
 		Kept: sessions.Options{
 			Retention: cfg.SessionRetention, Kept: cfg.SessionsKept, KeptBytes: int64(cfg.SessionsKeptBytes),
 			Journal: d.journal, Node: node, Log: d.log,

@@ -167,6 +167,8 @@ type Options struct {
 	Models []string
 	// AllowedModels are the models that a request may name in addition to Models.
 	AllowedModels []string
+	// Demo holds the questions that a demo offers. It is nil if the daemon is no demo.
+	Demo []string
 	// MaxQueryBytes is the size of the longest question, in bytes. The list of councils shows it.
 	MaxQueryBytes int64
 	// Origins are the web origins whose pages may call the interface from a browser. The daemon's own page always may.

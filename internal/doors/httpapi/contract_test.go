@@ -171,7 +171,7 @@ var schemas = map[string]reflect.Type{
 	"ResponseText":          reflect.TypeFor[openai.ResponseText](), "TextFormat": reflect.TypeFor[openai.TextFormat](),
 	"ChatMetadata": reflect.TypeFor[openai.ChatMetadata](),
 	"CouncilList":  reflect.TypeFor[httpapi.CouncilList](), "CouncilCard": reflect.TypeFor[httpapi.CouncilCard](),
-	"Lately": reflect.TypeFor[httpapi.Lately](),
+	"Lately": reflect.TypeFor[httpapi.Lately](), "Demo": reflect.TypeFor[httpapi.Demo](),
 	"Spend":  reflect.TypeFor[spend.Costs](), "SpendRow": reflect.TypeFor[spend.Row](), "Limit": reflect.TypeFor[spend.Limit](),
 	"Ledger": reflect.TypeFor[spend.State](), "LedgerReason": reflect.TypeFor[spend.Skipped](), "Acceptance": reflect.TypeFor[spend.Acceptance](),
 	"Mode": reflect.TypeFor[council.Mode](), "AnswerForm": reflect.TypeFor[council.AnswerForm](),

@@ -13,6 +13,14 @@ type CouncilList struct {
 	Councils []CouncilCard `json:"councils"`
 	// TakesEvents says that the daemon accepts events of other councils. It then has a leaderboard over these events.
 	TakesEvents bool `json:"takes_events"`
+	// Demo is null unless the daemon is a demo.
+	Demo *Demo `json:"demo"`
+}
+
+// Demo tells clients that the models are simulated and that nothing is paid.
+type Demo struct {
+	// Questions are the questions that the simulated models answer with texts written for the demo.
+	Questions []string `json:"questions"`
 }
 
 // CouncilCard describes a council that the caller may ask.
@@ -74,6 +82,9 @@ func (a *API) Offers(r *http.Request) ([]Offer, error) {
 // councils is GET /v1/councils.
 func (a *API) councils(w http.ResponseWriter, r *http.Request) error {
 	list := CouncilList{Councils: []CouncilCard{}, TakesEvents: a.o.Intake != nil}
+	if a.o.Demo != nil {
+		list.Demo = &Demo{Questions: a.o.Demo}
+	}
 	offers, err := a.Offers(r)
 	if err != nil {
 		return err

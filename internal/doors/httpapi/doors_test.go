@@ -74,6 +74,21 @@ func TestNoCouncil(t *testing.T) {
 	}
 }
 
+func TestDemo(t *testing.T) {
+	demo := func(questions []string) *httpapi.Demo {
+		s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Demo = questions })
+		return fetch[httpapi.CouncilList](t, s, "/v1/councils").Demo
+	}
+	if got := demo(nil); got != nil {
+		t.Errorf("a daemon that is no demo answers %+v", got)
+	}
+	for _, questions := range [][]string{{}, {"Which database?", "Which queue?"}} {
+		if diff := cmp.Diff(&httpapi.Demo{Questions: questions}, demo(questions)); diff != "" {
+			t.Errorf("the demo (-want +got):\n%s", diff)
+		}
+	}
+}
+
 func TestListIsSearched(t *testing.T) {
 	testkit.Slow(t)
 	t.Parallel()
