@@ -1,8 +1,16 @@
 // Package simllm is a simulated OpenAI-compatible provider: one HTTP server that behaves like a set of different
 // models. Demonstrations, tests and benchmarks reach it over HTTP, as they would reach a real provider. Everything
 // that it sends is marked. Every response has the header X-Simulated: true, every completion has the system
-// fingerprint "simulated", every model is owned by "simulated", and the first line of every text that it writes
-// says "Simulated". Only the texts of Model.Reply and echoes of the prompt are not marked.
+// fingerprint "simulated", every model is owned by "simulated", and the first line of every text that it generates
+// says "Simulated", or what Options.Filler says. Only the texts of Model.Reply, echoes of the prompt, and written texts
+// are not marked in this way.
+//
+// # Written questions
+//
+// People wrote the texts of a few questions for the demo (Written). If such a question begins a conversation, the four
+// models of Council answer and review it with these texts, and any chairman writes the written synthesis, which ends by
+// saying that it was written for the demo. Reviewers recognise written answers by their text, and give them the written
+// scores. Everything below is about other texts.
 //
 // # Which task a request is
 //

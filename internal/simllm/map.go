@@ -117,7 +117,7 @@ type (
 
 const mapEntries = 3 // in each list
 
-// chart adds a map to a synthesis, if the prompt asks for one. The map quotes the facts and the points of the answers.
+// chart adds a map to a synthesis, if the prompt asks for one.
 func (m *model) chart(text string, q *request) string {
 	if q.task.Map == "" || m.Maps.Form == MapNone {
 		return text
@@ -135,7 +135,11 @@ func (m *model) chart(text string, q *request) string {
 	return text + "\n\n" + q.task.Map + "\n" + written
 }
 
+// mapOf returns a map that quotes the facts and the points of the answers, or the map that belongs to a written synthesis.
 func (m *model) mapOf(q *request) mapTail {
+	if _, tail, ok := m.writtenSynthesis(q.task); ok {
+		return tail
+	}
 	tail := mapTail{
 		Agreed: []mapClaim{}, Disputed: []mapDispute{}, OnlyOneSaid: []mapClaim{},
 		Open: []string{"Which part of " + m.phrases.keyWords(q.task.Question)[0] + " matters most to you?"},

@@ -14,7 +14,9 @@ type Provider struct{ Options }
 // Default returns the provider with the built-in models. A model with an ability knows the answers to the example
 // questions (councild.Questions).
 func Default() Provider {
-	return Provider{Options{Models: slices.Concat(Council(), Troubled()), Closed: closed()}}
+	return Provider{Options{
+		Models: slices.Concat(Council(), Troubled()), Closed: closed(), Written: writtenQuestions(),
+	}}
 }
 
 // With returns the provider with other models and another seed.

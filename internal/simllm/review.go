@@ -28,6 +28,7 @@ func (m *model) judge(t Task) []verdict {
 	verdicts := make([]verdict, len(t.Answers))
 	noise := m.noise(t.Question)
 	c := m.closed(t.Question)
+	written := m.writtenScores(t)
 	for place, a := range t.Answers {
 		v := baseScore + m.phrases.quality(a.Text) + m.Harshness
 		for _, author := range m.liked {
@@ -50,6 +51,9 @@ func (m *model) judge(t Task) []verdict {
 		}
 		if c != nil && strings.EqualFold(c.claimed(a.Text), c.Right) {
 			v += m.Ability.Discernment
+		}
+		if score, ok := written[a.Label]; ok {
+			v = float64(score)
 		}
 		verdicts[place] = verdict{Answer: a, latent: v, score: min(max(int(math.Round(v)), 1), 10)}
 	}
@@ -91,7 +95,7 @@ func (m *model) review(q *request, fault FaultKind) string {
 	critiques := m.critiques(q, verdicts)
 	critique := "Simulated ballot.\n\n"
 	if !q.task.Again {
-		critique = prose(verdicts, critiques)
+		critique = prose(verdicts, critiques, m.remarks(q.task))
 	}
 	slices.SortStableFunc(verdicts, func(a, b verdict) int { return cmp.Compare(b.latent, a.latent) })
 	best := verdicts[0].Label
@@ -100,6 +104,11 @@ func (m *model) review(q *request, fault FaultKind) string {
 		s := structuredReview{Critiques: map[string]string{}, ballot: b}
 		for i, answer := range q.task.Answers {
 			s.Critiques[answer.Label] = "Simulated: " + critiques[i]
+		}
+		for _, r := range m.remarks(q.task) {
+			if r.label != "" {
+				s.Critiques[r.label] = r.text
+			}
 		}
 		return string(encode(s))
 	}
@@ -152,7 +161,7 @@ func (m *model) choice(q *request) string {
 	case -1:
 		chosen = "B"
 	}
-	return prose(verdicts, m.critiques(q, verdicts)) + choiceWord + " " + chosen + "\n"
+	return prose(verdicts, m.critiques(q, verdicts), m.remarks(q.task)) + choiceWord + " " + chosen + "\n"
 }
 
 // newBallot returns the ballot for verdicts that are sorted from best to worst.
@@ -178,11 +187,19 @@ func newBallot(verdicts []verdict) ballot {
 	return b
 }
 
-// prose returns the part of a review before its ballot.
-func prose(verdicts []verdict, critiques []string) string {
+// prose returns the part of a review before its ballot. Critiques stand for the answers that no remark is about.
+func prose(verdicts []verdict, critiques []string, remarks []remark) string {
 	var b strings.Builder
-	b.WriteString("Simulated review.\n\n")
+	if len(remarks) == 0 {
+		b.WriteString("Simulated review.\n\n")
+	}
+	for _, r := range remarks {
+		b.WriteString(r.prose())
+	}
 	for i, v := range verdicts {
+		if slices.ContainsFunc(remarks, func(r remark) bool { return r.label == v.Label }) {
+			continue
+		}
 		b.WriteString("**" + v.Label + "** " + critiques[i] + "\n\n")
 	}
 	return b.String()

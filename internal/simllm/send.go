@@ -9,9 +9,11 @@ import (
 	"time"
 )
 
-// send writes a response. The fault may change what happens to the connection. The error says that the response was
+// send writes a response. Pieces of a stream have a pause between them. The fault may change what happens to the connection. The error says that the response was
 // not sent as intended. http.ErrAbortHandler asks the caller to close the connection.
-func (m *model) send(ctx context.Context, w http.ResponseWriter, r response, f *fault, start time.Time) error {
+func (m *model) send(
+	ctx context.Context, w http.ResponseWriter, r response, f *fault, pause time.Duration, start time.Time,
+) error {
 	if f.Kind == FaultHang {
 		return sleep(ctx, forever)
 	}
@@ -57,7 +59,7 @@ func (m *model) send(ctx context.Context, w http.ResponseWriter, r response, f *
 			_, err := w.Write(whole) // without a flush, headers and body are sent together
 			return err
 		}
-		out.stream(ctx, r, m.ChunkDelay)
+		out.stream(ctx, r, pause)
 	}
 	return out.err
 }

@@ -1,6 +1,7 @@
 package simllm
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,6 +32,13 @@ type Options struct {
 	Models []Model // at least one
 	// Closed holds the questions for which models with an Ability know the right answer.
 	Closed []Closed
+	// Written holds the questions for which the models of Council have written texts.
+	Written []Written
+	// Filler is the first line of every synthesis that is not written. "" stands for "Simulated synthesis."
+	Filler string
+	// Instant, if set, says for which questions the models reply at once, without their latency and delays. Requests
+	// call it concurrently.
+	Instant func(question string) bool
 }
 
 // Server is a simulated provider. It is an http.Handler for
@@ -58,6 +66,9 @@ type model struct {
 	liked     []author
 	faults    []fault
 	known     []Closed
+	written   []Written
+	filler    string
+	instant   func(question string) bool
 	*counters
 }
 
@@ -127,6 +138,10 @@ func newModel(configured Model, o Options, p *phrases) *model {
 		Model: configured, seed: strconv.FormatUint(o.Seed, 10), phrases: p,
 		signature: p.signature(configured.Name),
 		faults:    make([]fault, len(configured.Faults)), known: o.Closed, counters: &counters{},
+		written: o.Written, filler: cmp.Or(o.Filler, "Simulated synthesis."), instant: o.Instant,
+	}
+	if m.instant == nil {
+		m.instant = func(string) bool { return false }
 	}
 	h := digest("layout", m.Name)
 	m.layout = layouts()[int(h[0])%len(layouts())]
@@ -319,7 +334,11 @@ func (m *model) serve(ctx context.Context, w http.ResponseWriter, q *request, st
 	if err = sleep(ctx, m.latency(q)-time.Since(start)); err != nil {
 		return
 	}
-	err = m.send(ctx, w, response, f, start)
+	pause := m.ChunkDelay
+	if m.instant(q.task.Question) {
+		pause = 0
+	}
+	err = m.send(ctx, w, response, f, pause, start)
 	if errors.Is(err, http.ErrAbortHandler) {
 		panic(err)
 	}
@@ -328,6 +347,8 @@ func (m *model) serve(ctx context.Context, w http.ResponseWriter, q *request, st
 // latency returns the time until the first byte of the reply.
 func (m *model) latency(q *request) time.Duration {
 	switch {
+	case m.instant(q.task.Question):
+		return 0
 	case q.body.Stream && m.FirstChunk > 0:
 		return m.FirstChunk
 	case m.Latency.Sigma == 0:

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"hash"
 	"math/rand/v2"
+	"slices"
 	"strings"
 )
 
@@ -46,6 +47,7 @@ type Task struct {
 	Map      string   // the line before the map that a synthesis is asked for, or ""
 
 	instructions string // the text after the last marker
+	followUp     bool   // a question that follows other turns
 }
 
 // Answer is one of the answers that a task shows.
@@ -82,7 +84,8 @@ func readTask(model string, conversation []turn) Task {
 		task.Again = true
 	}
 	if !ok {
-		task = Task{Kind: Question, Question: last}
+		answered := slices.ContainsFunc(conversation, func(t turn) bool { return t.role == "assistant" })
+		task = Task{Kind: Question, Question: last, followUp: before != "" || answered}
 	}
 	task.Model = model
 	return task

@@ -18,6 +18,9 @@ const (
 
 // answer writes the model's answer to a question.
 func (m *model) answer(q *request) string {
+	if w := m.writtenOf(q.task); w != nil && w.answers[m.Name] != "" {
+		return m.state(w.answers[m.Name])
+	}
 	rng := m.draws("answer", q.key)
 	quality := m.Quality + m.Spread*rng.NormFloat64()
 	// The grades of the points are as equal as possible. Before the shuffle, the first points have the higher of two
@@ -43,6 +46,9 @@ func (m *model) answer(q *request) string {
 // synthesis writes one answer from the best points of the answers shown. It quotes only points, so no label gets
 // into the text.
 func (m *model) synthesis(q *request) string {
+	if text, _, ok := m.writtenSynthesis(q.task); ok {
+		return m.chart(text, q)
+	}
 	var points []string
 	for _, a := range q.task.Answers {
 		for line := range strings.Lines(a.Text) {
@@ -53,7 +59,7 @@ func (m *model) synthesis(q *request) string {
 	}
 	slices.SortStableFunc(points, func(a, b string) int { return m.phrases.grades[b] - m.phrases.grades[a] })
 	points = points[:min(len(points), pointCount)]
-	text := m.compose("Simulated synthesis.", q.task.Question, points, m.draws("synthesis", q.key))
+	text := m.compose(m.filler, q.task.Question, points, m.draws("synthesis", q.key))
 	if c := m.closed(q.task.Question); c != nil {
 		text = conclude(text, m.elect(q, c), q)
 	}
