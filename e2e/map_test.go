@@ -102,7 +102,7 @@ func TestMap(t *testing.T) {
 	for claim, model := range map[string]string{"8080": "birch", "80": "cedar"} {
 		p.quote(claim, model)
 		p.until(fmt.Sprintf(`%s === "The value of the port is %s."`, marked, claim))
-		p.until(fmt.Sprintf(`%s.querySelector("details[open] mark") && %[1]s.querySelector("summary") === document.activeElement`, seat(answers, model)))
+		p.until(fmt.Sprintf(`%s === document.activeElement && %s.querySelector("mark").checkVisibility()`, seat(answers, model), panel(model)))
 	}
 	for _, violation := range p.violations() {
 		t.Error(violation)
@@ -133,8 +133,8 @@ func TestMapMovesNothing(t *testing.T) {
 	p.ask("Which port?")
 	p.says(said, "The chairman is writing.")
 	p.openAnswer("birch")
-	top := seat(answers, "birch") + `.getBoundingClientRect().top`
-	p.do(chromedp.Evaluate[chromedp.Void](seat(answers, "birch") + `.scrollIntoView({ block: "start" });
+	top := panel("birch") + `.getBoundingClientRect().top`
+	p.do(chromedp.Evaluate[chromedp.Void](panel("birch") + `.scrollIntoView({ block: "start" });
 		window.said = [];
 		new MutationObserver(() => { window.said.push(document.querySelector('` + said + `').textContent); })
 			.observe(document.querySelector('` + said + `'), { childList: true });`))
@@ -240,7 +240,7 @@ func TestHostileMap(t *testing.T) {
 	p := open(t, charted(t, origin, m), begin(t, origin, `"query": "Which port?"`))
 	p.says(said, "The answer is complete.")
 	p.says(strip, "1 quote left out: not in the answers, or no support for the entry.")
-	p.until(seat(answers, "amber") + `.textContent.includes("onerror=")`)
+	p.until(panel("amber") + `.textContent.includes("onerror=")`)
 	if got := value[string](p, `[...document.querySelectorAll("`+strip+` .about")].filter((e) => e.checkVisibility()).map((e) => e.textContent).join("|")`); got != line+"|"+rtl+"|"+wide {
 		t.Errorf("these disputes are seen at first: %q", got)
 	}

@@ -18,7 +18,15 @@ import (
 const parts = `[...document.querySelectorAll("#session .step, #session h2")].filter((e) => e.checkVisibility()).map((e) => e.textContent).join(", ")`
 
 // beginning is an expression for the line that says which members began.
-const beginning = `document.querySelector("#session .row + .hint").textContent`
+const beginning = `document.querySelector("#session .beginning").textContent`
+
+// ended returns the parts that follow the answers of a session that has ended.
+func ended(ranking string) string {
+	if ranking != "" {
+		ranking += ", "
+	}
+	return ", How it was judged, " + ranking + "Time and cost"
+}
 
 // author is an expression for the line that says whose the final answer is.
 const author = `document.querySelector('section[aria-labelledby="part-answer"] .hint').textContent`
@@ -69,23 +77,24 @@ func beginAt(t *testing.T, origin, route, request string) (view string) {
 func TestModes(t *testing.T) {
 	t.Parallel()
 	origin := daemon(t, nil, choosing("A", "B", "A", "A")...)
-	const answered = "Final answer, Answers"
+	const answered = "Answer, Continue, Answers"
+	const ranked = "Answer, Do they agree?, Continue, Answers"
 	for name, mode := range map[string]struct{ request, parts, author string }{
-		"council":   {`"mode": "council"`, "Answers, Reviews, Final answer, Final answer, Answers, Ranking, Reviews, Audit", "Written by amber, the chairman"},
-		"ranked":    {`"mode": "ranked"`, "Answers, Reviews, Final answer, Answers, Ranking, Reviews, Audit", ", word for word."},
-		"synthesis": {`"mode": "synthesis"`, "Answers, Final answer, " + answered, "Written by amber, the chairman"},
-		"vote":      {`"mode": "vote", ` + form, "Answers, " + answered, "The most frequent answer: 3 of 4 members. In the words of amber."},
+		"council":   {`"mode": "council"`, ranked + ended("Ranking"), "Written by amber, the chairman"},
+		"ranked":    {`"mode": "ranked"`, ranked + ended("Ranking"), ", word for word."},
+		"synthesis": {`"mode": "synthesis"`, answered + ended(""), "Written by amber, the chairman"},
+		"vote":      {`"mode": "vote", ` + form, answered + ended(""), "The most frequent answer: 3 of 4 members. In the words of amber."},
 		"tied": {
-			`"mode": "vote", "models": ["amber", "birch"], ` + form, "Answers, " + answered,
+			`"mode": "vote", "models": ["amber", "birch"], ` + form, answered + ended(""),
 			" are equally frequent, and the seed drew this one. In the words of ",
 		},
-		"single": {`"mode": "single", "models": ["birch"]`, "Answers, " + answered, "The answer of birch, the only one asked, word for word."},
+		"single": {`"mode": "single", "models": ["birch"]`, answered + ended(""), "The answer of birch, the only one asked, word for word."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := open(t, origin, begin(t, origin, `"query": "A or B?", `+mode.request))
 			p.says(said, "The answer is complete.")
-			want := mode.parts + ", Figures, Go on"
+			want := mode.parts
 			p.until(`document.getElementById("follow-up")`)
 			if got := value[string](p, parts); got != want {
 				t.Errorf("it shows %q, want %q", got, want)
@@ -112,7 +121,7 @@ func TestJudged(t *testing.T) {
 	p.says(said, "The judges have finished.")
 	p.says("#session h1", "Why is the sky blue?")
 	p.until(`document.querySelector("#session a[href^='#/again/']")`)
-	if got, want := value[string](p, parts), "Reviews, Answers, Ranking, Reviews, Audit, Figures, Go on"; got != want {
+	if got, want := value[string](p, parts), "Result, Do they agree?, Answers"+ended("Ranking"); got != want {
 		t.Errorf("it shows %q, want %q", got, want)
 	}
 	if got := value[string](p, seats(answers)); !strings.Contains(got, "x already given") || !strings.Contains(got, "y already given") {
@@ -129,8 +138,8 @@ func TestJudged(t *testing.T) {
 func TestModesLive(t *testing.T) {
 	t.Parallel()
 	for mode, want := range map[string]string{
-		"ranked": "Answers, Reviews, Answers, Reviews", "synthesis": "Answers, Final answer, Answers",
-		"vote": "Answers, Answers",
+		"ranked": "Answer, Answers, Answers, Reviews, Members", "synthesis": "Answer, Answers, Answers, Final answer, Members",
+		"vote": "Answer, Answers, Answers, Members",
 	} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
@@ -162,13 +171,14 @@ func TestFirst(t *testing.T) {
 	t.Parallel()
 	same := daemon(t, nil, choosing("A", "A", "B")...)
 	different := daemon(t, nil, choosing("A", "B", "A")...)
-	const whole = "Answers, Reviews, Final answer, Final answer, Answers, Ranking, Reviews, Audit"
+	const begun = "Answer, Continue, Answers"
+	whole := "Answer, Do they agree?, Continue, Answers" + ended("Ranking")
 	for name, first := range map[string]struct{ origin, request, says, seats, parts string }{
 		"the same": {
 			same, `"first": 2, ` + form, "amber and birch gave the same answer, which is no proof. How often such answers are right here is not known.",
-			"amber done, birch done, cedar not asked", "Answers, Final answer, Answers",
+			"amber done, birch done, cedar not asked", begun + ended(""),
 		},
-		"alone": {same, `"first": 1`, "Only amber was asked.", "amber done, birch not asked, cedar not asked", "Answers, Final answer, Answers"},
+		"alone": {same, `"first": 1`, "Only amber was asked.", "amber done, birch not asked, cedar not asked", begun + ended("")},
 		"different": {
 			different, `"first": 2, ` + form, "amber and birch gave different answers, so the whole council was asked.",
 			"amber done, birch done, cedar done", whole,
@@ -188,7 +198,7 @@ func TestFirst(t *testing.T) {
 			p := open(t, first.origin, begin(t, first.origin, `"query": "A or B?", `+first.request))
 			p.says(said, "The answer is complete.")
 			p.until(`document.getElementById("follow-up")`)
-			for expression, want := range map[string]string{beginning: first.says, seats(answers): first.seats, parts: first.parts + ", Figures, Go on"} {
+			for expression, want := range map[string]string{beginning: first.says, seats(answers): first.seats, parts: first.parts} {
 				if got := value[string](p, expression); got != want {
 					t.Errorf("it reads %q, want %q", got, want)
 				}
@@ -253,8 +263,8 @@ func TestConvene(t *testing.T) {
 	}
 	p.shot("convened")
 	whole := value[string](p, `location.hash`)
-	p.do(chromedp.Click(chromedp.CSS("#session .row + .hint a")))
-	p.until(`location.hash === "` + earlier + `" && ` + parts + `.includes("Go on")`)
+	p.do(chromedp.Click(chromedp.CSS("#session .beginning a")))
+	p.until(`location.hash === "` + earlier + `" && ` + parts + `.includes("Continue")`)
 	p.convene()
 	p.says("#session .notice.bad", "convened already")
 	p.do(chromedp.Click(chromedp.CSS(`#session [role=alert] > p a`)))

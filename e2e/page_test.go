@@ -9,7 +9,6 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,17 +16,19 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 	"github.com/councild/councild/internal/simllm"
 )
 
 // The parts of a session on the page.
 const (
-	answers = `section[aria-labelledby="part-answers"]`
-	reviews = `section[aria-labelledby="part-reviews"]`
-	ranking = `section[aria-labelledby="part-ranking"]`
-	audit   = `section[aria-labelledby="part-audit"]`
-	answer  = `section[aria-labelledby="part-answer"] .prose`
-	said    = `#session [role="status"]`
+	answers    = `section[aria-labelledby="part-answers"]`
+	reviews    = `#session .reviews`
+	ranking    = `#session .ranking`
+	audit      = `#session .audit`
+	answer     = `section[aria-labelledby="part-answer"] .prose`
+	judgedPart = `section[aria-labelledby="part-judged"]`
+	said       = `#session .said[role="status"]`
 )
 
 // firstNotice is an expression for the first notice that is shown of a session, or "".
@@ -40,7 +41,30 @@ const lostLine = "The connection to the daemon is lost. The session goes on if t
 // seats returns an expression for what a list says of each of its members, by name.
 func seats(list string) string {
 	const state = `(item) => item.querySelector(".model").textContent + " " + item.querySelector(".state").textContent`
-	return fmt.Sprintf(`[...document.querySelectorAll('%s .seats > li')].map(%s).sort().join(", ")`, list, state)
+	return fmt.Sprintf(`[...document.querySelectorAll('%s .seats > *')].map(%s).sort().join(", ")`, list, state)
+}
+
+// nth returns a rank as the page writes it. If several of the standings share the rank, it begins with "=".
+func nth(rank any, standings []any) string {
+	shared := 0
+	for _, s := range standings {
+		if s.(map[string]any)["final_rank"] == rank {
+			shared++
+		}
+	}
+	name := map[any]string{1.0: "1st", 2.0: "2nd", 3.0: "3rd", 4.0: "4th"}[rank]
+	if shared > 1 {
+		return "=" + name
+	}
+	return name
+}
+
+// stop cancels the session, and confirms it.
+func (p *tab) stop() {
+	p.Helper()
+	p.do(chromedp.Evaluate[chromedp.Void](`[...document.querySelectorAll("#session .actions button")].find((b) => b.textContent === "Cancel").click()`))
+	p.until(`document.querySelector("dialog.sure")?.open`)
+	p.do(chromedp.Click(chromedp.CSS(`dialog.sure [value="stop"]`)))
 }
 
 // long is a synthesis that takes a while to stream.
@@ -97,14 +121,15 @@ func TestAskAndWatch(t *testing.T) {
 	release(simllm.Question, "cedar")
 	p.until(seats(answers) + ` === "amber waiting, birch waiting, cedar done, dune waiting"`)
 	p.says(".steps", "1 of 4")
-	p.says(said, "cedar has answered")
+	p.says(said, "One of four has answered. Reviews begin when the last one is done.")
+	p.until(`document.title === "▸ 1 of 4 · Should we split\nour monolith?".replace("\n", " ")`)
 	p.shot("1-answering")
 	release(simllm.Question, "amber", "birch", "dune")
 	p.until(seats(reviews) + ` === "amber reviewing, birch reviewing, cedar reviewing, dune reviewing"`)
 	p.says(`.steps [aria-current="step"]`, "Reviews0 of 4")
 	release(simllm.Review, "birch")
 	p.until(seats(reviews) + ` === "amber reviewing, birch done, cedar reviewing, dune reviewing"`)
-	p.says(said, "birch has voted")
+	p.says(said, "One of four has voted. The chairman writes when the last one is done.")
 	if value[bool](p, `document.querySelector('`+ranking+`').checkVisibility()`) {
 		t.Error("there is a ranking before the ballots are in")
 	}
@@ -121,9 +146,10 @@ func TestAskAndWatch(t *testing.T) {
 
 	session := p.session()
 	var want []string
-	for _, s := range session["metadata"].(map[string]any)["aggregate_rankings"].([]any) {
+	standings := session["metadata"].(map[string]any)["aggregate_rankings"].([]any)
+	for _, s := range standings {
 		standing := s.(map[string]any)
-		want = append(want, fmt.Sprintf("%v %v %.2f", standing["final_rank"], standing["model"], standing["borda_normalized"]))
+		want = append(want, fmt.Sprintf("%s %v %.2f", nth(standing["final_rank"], standings), standing["model"], standing["borda_normalized"]))
 	}
 	got := value[[]string](p, `[...document.querySelectorAll('`+ranking+` tbody tr')]`+
 		`.map((row) => [0, 1, 2].map((i) => row.cells[i].textContent).join(" "))`)
@@ -132,20 +158,21 @@ func TestAskAndWatch(t *testing.T) {
 	}
 
 	first := session["stage2"].([]any)[0].(map[string]any)
+	p.do(chromedp.Click(chromedp.CSS(judgedPart + " > details > summary")))
 	p.do(chromedp.Click(chromedp.CSS(reviews + " summary")))
 	p.until(`document.querySelector('` + reviews + ` details[open] tbody tr')`)
 	rows := value[[][]string](p, `[...document.querySelector('`+reviews+` details[open] tbody').rows]`+
 		`.map((row) => [...row.cells].map((cell) => cell.textContent))`)
 	for _, row := range rows {
-		seat := first["label_to_model"].(map[string]any)[row[0]].(map[string]any)
+		seat := first["label_to_model"].(map[string]any)["Response "+row[0]].(map[string]any)
 		ballot := first["parsed_ranking"].(map[string]any)
-		place := slices.Index(ballot["ranking"].([]any), any(row[0])) + 1
-		if row[1] != seat["model"] || row[2] != strconv.Itoa(place) || row[3] != fmt.Sprint(ballot["scores"].(map[string]any)[row[0]]) {
+		place := slices.Index(ballot["ranking"].([]any), any("Response "+row[0])) + 1
+		if row[1] != seat["model"] || row[2] != nth(float64(place), nil) || row[3] != fmt.Sprint(ballot["scores"].(map[string]any)["Response "+row[0]]) {
 			t.Errorf("the slate reads %q, the session has %v and %v", row, seat, ballot)
 		}
 	}
-	p.do(chromedp.Click(chromedp.CSS(answers + " summary")))
-	p.says(answers+" details[open]", strings.Fields(session["stage1"].([]any)[0].(map[string]any)["response"].(string))[0])
+	p.openAnswer("amber")
+	p.says(answers+" [role=tabpanel]:not([hidden])", strings.Fields(session["stage1"].([]any)[0].(map[string]any)["response"].(string))[0])
 	p.do(chromedp.Click(chromedp.CSS(audit + " summary")))
 	if text := p.text(audit); !strings.Contains(text, "One session cannot prove a bias") {
 		t.Errorf("the audit reads %q", text)
@@ -394,7 +421,12 @@ func TestDegraded(t *testing.T) {
 	p.ask("Who is missing?")
 	p.says(said, "The answer is degraded.")
 	notice := p.text("#session .notice.warn")
-	for _, want := range []string{"Degraded", "Answers: down:", "Reviews: down:", "The chairman failed; ", "unauthorized"} {
+	if first := "Degraded. One of four members failed, and one of four reviewers gave no ballot. The chairman failed; "; !strings.HasPrefix(notice, first) {
+		t.Errorf("the notice does not begin with %q: %q", first, notice)
+	}
+	p.do(chromedp.Click(chromedp.CSS("#session .notice.warn summary")))
+	notice = p.text("#session .notice.warn")
+	for _, want := range []string{"Answers: down:", "Reviews: down:", "unauthorized"} {
 		if !strings.Contains(notice, want) {
 			t.Errorf("%q is not said in %q", want, notice)
 		}
@@ -403,7 +435,7 @@ func TestDegraded(t *testing.T) {
 		`document.querySelector('`+answer+`').getBoundingClientRect().top`) {
 		t.Error("it is not said above the answer")
 	}
-	p.says(answers+" .seats > li:last-child", "failed")
+	p.says(answers+" .seats > :last-child", "failed")
 	p.shot("degraded")
 }
 
@@ -519,7 +551,7 @@ func TestCancelAfterTheEnd(t *testing.T) {
 	for p.session()["status"] == "running" {
 		<-time.After(10 * time.Millisecond)
 	}
-	p.do(chromedp.Click(chromedp.CSS("#session .row button")))
+	p.stop()
 	p.until(`performance.getEntriesByType("resource").some((r) => /council\/[^/]+$/.test(r.name) && r.responseEnd > 0)`)
 	l.down.Store(nil)
 	p.says(said, "The answer is complete.")
@@ -660,16 +692,19 @@ func TestKeyboard(t *testing.T) {
 		t.Errorf("the focus is on %q, not on the question", got)
 	}
 	p.until(seats(answers) + ` === "amber done, birch done, cedar done, dune done"`)
-	for range 20 { // up to the first answer
+	for range 30 { // up to the answers, of which the first is open
 		p.press("\t")
-		if value[bool](p, `document.activeElement.matches('`+answers+` summary')`) {
+		if value[bool](p, `document.activeElement.matches('`+answers+` [role=tab]')`) {
 			break
 		}
 	}
-	p.press("\r")
-	p.until(`document.querySelector('` + answers + ` details').open`)
-	p.press("\r")
-	p.until(`!document.querySelector('` + answers + ` details').open`)
+	for i, key := range []string{"", kb.ArrowRight, kb.End, kb.ArrowRight, kb.ArrowLeft, kb.Home} {
+		if key != "" {
+			p.press(key)
+		}
+		p.until(fmt.Sprintf(`document.activeElement === document.querySelectorAll('%s [role=tab]')[%d]`, answers, []int{0, 1, 3, 0, 3, 0}[i]))
+		p.until(`document.activeElement.ariaSelected === "true" && document.getElementById(document.activeElement.getAttribute("aria-controls")).checkVisibility()`)
+	}
 }
 
 // TestReducedMotion holds that nothing moves for readers who prefer that.
@@ -769,7 +804,7 @@ func TestHostileText(t *testing.T) {
 		t.Errorf("the question reads %q", got)
 	}
 	for _, list := range []string{answers, reviews} {
-		n := value[int](p, `[...document.querySelectorAll('`+list+` .seats details')]`+
+		n := value[int](p, `[...document.querySelectorAll('`+list+` :is(.seats details, [role=tabpanel] > .prose)')]`+
 			`.filter((d) => d.textContent.includes("<img src=x onerror=")).length`)
 		if n != 4 {
 			t.Errorf("%d of 4 texts are shown as written: %s", n, p.text(list))

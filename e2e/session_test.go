@@ -22,7 +22,17 @@ import (
 
 // seat is an expression for the seat of a member in a list.
 func seat(list, model string) string {
-	return fmt.Sprintf(`[...document.querySelectorAll('%s .seats > li')].find((li) => li.querySelector(".model").textContent === %q)`, list, model)
+	return fmt.Sprintf(`[...document.querySelectorAll('%s .seats > *')].find((li) => li.querySelector(".model").textContent === %q)`, list, model)
+}
+
+// panel is an expression for the panel with a member's answer.
+func panel(model string) string {
+	return `document.getElementById(` + seat(answers, model) + `.getAttribute("aria-controls"))`
+}
+
+// row is an expression for the row of a member in the rail.
+func row(model string) string {
+	return fmt.Sprintf(`[...document.querySelectorAll("#session .members li")].find((li) => li.querySelector(".model").textContent === %q)`, model)
 }
 
 // While a session runs, each seat shows what it does and for how long, and its text as it
@@ -41,13 +51,13 @@ func TestWaitingHasLife(t *testing.T) {
 	later := open(t, origin, value[string](p, `location.hash`))
 	for _, tab := range []*tab{p, later} {
 		tab.until(seat(answers, "birch"))
-		tab.do(chromedp.Evaluate[chromedp.Void](seat(answers, "birch") + `.querySelector("details").open = true`))
+		tab.openAnswer("birch")
 		tab.until(seat(answers, "birch") + `?.querySelector(".state").textContent === "writing"`)
-		tab.until(seat(answers, "birch") + `.querySelector(".preview").textContent.includes("slow word")`)
-		tab.until(seat(answers, "birch") + `.querySelector(".prose strong")?.textContent === "slow"`)
+		tab.until(row("birch") + `.querySelector(".preview").textContent.includes("slow word")`)
+		tab.until(panel("birch") + `.querySelector(".prose strong")?.textContent === "slow"`)
 		tab.until(seat(answers, "cedar") + `.querySelector(".state").textContent === "waiting"`)
 		tab.until(`/^[1-9]\d* s$/.test(` + seat(answers, "cedar") + `.querySelector(".time").textContent)`)
-		tab.until(`/^Asked [1-9]\d* s ago/.test(document.querySelector("#session .clock").textContent)`)
+		tab.until(`/^[1-9]\d* s so far/.test(document.querySelector("#session .clock").textContent)`)
 	}
 	if said := value[string](p, `document.querySelector('`+said+`').textContent`); strings.Contains(said, "slow") {
 		t.Errorf("a screen reader is told every piece: %q", said)
@@ -62,7 +72,8 @@ func TestWaitingHasLife(t *testing.T) {
 	// The next session says how long this one took.
 	p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/"`))
 	p.ask("And how long will this take?")
-	p.until(`document.querySelector("#session .clock").textContent.includes(" · usually about ")`)
+	p.until(`document.querySelector("#session .clock").textContent.includes(" so far, usually about ")`)
+	p.until(`document.querySelector("#session progress").checkVisibility() && document.querySelector("#session progress").value > 0`)
 }
 
 // The reviewers' time goes on after a reload, and does not begin again.
@@ -122,22 +133,23 @@ func TestRankedAnswers(t *testing.T) {
 	rankings := p.session()["metadata"].(map[string]any)["aggregate_rankings"].([]any)
 	for i, r := range rankings {
 		standing := r.(map[string]any)
-		want := fmt.Sprintf("%v. %v %.2f", standing["final_rank"], standing["model"], standing["borda_normalized"])
-		row := fmt.Sprintf(`document.querySelectorAll('%s .seats > li')[%d]`, answers, i)
-		got := value[string](p, `[".place", ".model", ".share"].map((s) => `+row+`.querySelector(s).textContent).join(" ")`)
-		if got != want {
-			t.Errorf("answer %d reads %q, want %q", i, got, want)
+		want := fmt.Sprintf("%s %v %.2f", nth(standing["final_rank"], rankings), standing["model"], standing["borda_normalized"])
+		for _, got := range []string{
+			value[string](p, fmt.Sprintf(`(([tab, row]) => tab.querySelector(".place").textContent + " " + tab.querySelector(".model").textContent + " "
+				+ row.querySelector(".share").textContent)([document.querySelectorAll('%s [role=tab]')[%d], document.querySelectorAll("#session .ranked li")[%[2]d]])`, answers, i)),
+			value[string](p, fmt.Sprintf(`[...document.querySelectorAll("#session .ranked li")[%d].children].map((e) => e.textContent).join(" ")`, i)),
+		} {
+			if got != want {
+				t.Errorf("answer %d reads %q, want %q", i, got, want)
+			}
 		}
-		if preview := value[string](p, row+`.querySelector(".preview").textContent`); len(preview) < 50 || len(preview) > 220 {
-			t.Errorf("the preview is %q", preview)
-		}
-		opinions := value[[]string](p, `[...`+row+`.querySelectorAll(".opinions > ul > li")].map((li) => li.textContent)`)
+		opinions := value[[]string](p, `[...`+panel(standing["model"].(string))+`.querySelectorAll(".opinions > ul > li")].map((li) => li.textContent)`)
 		if len(opinions) != 3 {
 			t.Fatalf("answer %d has the opinions %q", i, opinions)
 		}
 		for _, opinion := range opinions {
 			if !strings.Contains(opinion, " of 10") || !strings.Contains(opinion, "of my slate.") || !strings.Contains(opinion, "It could be shorter.") ||
-				strings.Contains(opinion, "ranking") || strings.Count(opinion, "slate") != 1 {
+				strings.Contains(opinion, "ranking") || strings.Contains(opinion, "Response ") || !strings.Contains(opinion, standing["model"].(string)+" is answer ") || strings.Count(opinion, "slate") != 1 {
 				t.Errorf("an opinion reads %q", opinion)
 			}
 		}
@@ -145,11 +157,15 @@ func TestRankedAnswers(t *testing.T) {
 	if text := value[string](p, `document.querySelector('`+reviews+` .seats .inside').textContent`); strings.Contains(text, `"ranking"`) {
 		t.Errorf("a ballot is shown as JSON: %s", text)
 	}
-	p.do(chromedp.Click(chromedp.CSS(answers + " .seats summary")))
+	p.do(chromedp.Click(chromedp.CSS(answers + " [role=tab]")))
 	p.look(1280, 900, "light")
 	p.shot("open")
 	p.do(chromedp.Click(chromedp.CSS(".compare > summary")))
-	p.until(`[...document.querySelectorAll(".sides .prose")].every((side) => side.textContent.includes("Simulated answer"))`)
+	p.until(`[...document.querySelectorAll(".sides .prose")].every((side) => side.textContent.includes("imulated"))`)
+	if chosen := value[string](p, `[...document.querySelectorAll(".sides select")].map((s) => s.selectedOptions[0].textContent).join(", ")`); chosen !=
+		"The final answer, The answer of "+rankings[0].(map[string]any)["model"].(string) {
+		t.Errorf("the two are %s", chosen)
+	}
 	sides := value[[]float64](p, `[...document.querySelectorAll(".sides > div")].map((d) => d.getBoundingClientRect().top)`)
 	if sides[0] != sides[1] {
 		t.Errorf("the two stand at %v", sides)
@@ -179,14 +195,18 @@ func TestCopyAndDownload(t *testing.T) {
 	press := func(label string) {
 		t.Helper()
 		p.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(
-			`[...document.querySelectorAll('section[aria-labelledby="part-answer"] button')].find((b) => b.textContent === %q).click()`, label)))
+			`[...document.querySelectorAll('#session .actions button')].find((b) => b.textContent === %q).click()`, label)))
 	}
 	press("Copy")
 	p.until(`kept.copied === "The **final** words."`)
-	p.says(`section[aria-labelledby="part-answer"] .copied`, "Copied")
+	p.says(`#session .actions .copied`, "Copied")
+	press("Share")
+	p.until(`kept.copied === location.href`)
+	p.until(`[...document.querySelectorAll("#session .copied")].some((s) =>
+		s.textContent === "Link copied. Whoever opens it with a token of the same name sees the session." && s.checkVisibility())`)
 	press("Download as Markdown")
 	text := value[string](p, `kept["text/markdown"].text()`)
-	for _, want := range []string{"# Question\n\nWhat can I keep?", "# Final answer\n\nThe **final** words.", "# Ranking\n\n1. ", "# Answer of dune", "# Review of amber"} {
+	for _, want := range []string{"# Question\n\nWhat can I keep?", "# Final answer\n\nThe **final** words.", "# Ranking\n\n- 1st: ", "# Answer of dune", "# Review by amber\n\nKey: Response A is "} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the document lacks %q: %s", want, text)
 		}
@@ -227,7 +247,7 @@ func TestFollowUp(t *testing.T) {
 	other.says("#session .turn.assistant", strings.Fields(answered)[0])
 	other.shot("conversation")
 	other.do(chromedp.Navigate(origin + "/" + before))
-	other.until(`document.querySelector("#session details.fold .prose")?.textContent.trim() === ` + fmt.Sprintf("%q", strings.TrimSpace(first)))
+	other.until(`document.querySelector("#session .question + details .prose")?.textContent.trim() === ` + fmt.Sprintf("%q", strings.TrimSpace(first)))
 }
 
 // Enter that is held, or pressed again before the daemon has answered, sends a question once: each session costs money.
@@ -277,7 +297,17 @@ func TestCancelledIsNeutral(t *testing.T) {
 	p := open(t, daemon(t, nil, models...), "")
 	p.ask("Shall we stop?")
 	p.until(seats(answers) + ` === "amber done, birch done, cedar done, dune done"`)
-	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector("#session .row button").focus()`))
+	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector("#session .actions button").focus()`))
+	p.press("\r")
+	p.until(`document.querySelector("dialog.sure")?.open`)
+	p.press("\r") // the first button goes on
+	p.until(`document.querySelector("dialog.sure") === null`)
+	if got := p.session()["status"]; got != "running" {
+		t.Errorf("the session is %v", got)
+	}
+	p.press("\r")
+	p.until(`document.querySelector("dialog.sure")?.open`)
+	p.press("\t")
 	p.press("\r")
 	p.says(said, "The session was cancelled.")
 	if value[bool](p, `document.querySelector("#session .notice.bad") !== null`) {
@@ -305,13 +335,13 @@ func TestCancelledInTheText(t *testing.T) {
 	p := open(t, daemon(t, nil, models...), "")
 	p.ask("Is the rest needed?")
 	p.until(seats(answers) + ` === "amber done, birch writing, cedar done, dune done"`)
-	p.do(chromedp.Click(chromedp.CSS("#session .row button")))
+	p.stop()
 	p.says(said, "The session was cancelled.")
 	if got := value[string](p, seats(answers)); got != "amber done, birch not finished, cedar done, dune done" {
 		t.Errorf("the members read %q", got)
 	}
-	p.do(chromedp.Evaluate[chromedp.Void](seat(answers, "birch") + `.querySelector("details").open = true`))
-	p.until(seat(answers, "birch") + `.querySelector(".prose").textContent.startsWith("One word")`)
+	p.openAnswer("birch")
+	p.until(panel("birch") + `.querySelector(".prose").textContent.startsWith("One word")`)
 }
 
 // The focus stays on an answer that moves to its rank.
@@ -340,11 +370,11 @@ func TestFocusStaysOnAnAnswer(t *testing.T) {
 	p := open(t, daemon(t, nil, models...), "")
 	p.ask("Who comes first?")
 	p.until(seats(answers) + ` === "amber done, birch done, cedar done, dune done"`)
-	p.do(chromedp.Evaluate[chromedp.Void](seat(answers, "dune") + `.querySelector("summary").focus()`))
+	p.do(chromedp.Evaluate[chromedp.Void](seat(answers, "dune") + `.focus()`))
 	release(simllm.Review, "amber", "birch", "cedar", "dune")
 	p.until(`document.querySelector('` + answers + ` .model').textContent === "dune"`)
 	p.says(said, "The answer is complete.")
-	if !value[bool](p, `document.activeElement === document.querySelector('`+answers+` .seats > li:first-child summary')`) {
+	if !value[bool](p, `document.activeElement === document.querySelector('`+answers+` [role=tab]')`) {
 		t.Errorf("the focus is on %q", value[string](p, `document.activeElement.outerHTML.slice(0, 200)`))
 	}
 }
@@ -416,8 +446,8 @@ func TestOlderDaemon(t *testing.T) {
 	later := open(t, origin, value[string](p, `location.hash`))
 	later.says("h1.question", "How old are you?")
 	later.says(said, "The answer is complete.")
-	later.says("#part-further + .tools, #part-further ~ .tools", "Delete this session")
-	if text := later.text("#session"); strings.Contains(text, "Ask again") || strings.Contains(text, "follow-up") {
+	later.says("#session .more", "Delete this session")
+	if text := later.text("#session"); strings.Contains(text, "Ask again") || strings.Contains(text, "whole conversation") {
 		t.Errorf("the page offers what needs the request: %s", text)
 	}
 	later.do(chromedp.Evaluate[chromedp.Void](`URL.createObjectURL = (blob) => { globalThis.kept = blob; return "blob:x"; };
@@ -445,7 +475,7 @@ func TestOneFailure(t *testing.T) {
 		p.ask("What follows?")
 		p.says(said, "The answer is complete.")
 		p.until(`document.getElementById("follow-up")?.checkVisibility()`)
-		p.says("#part-further ~ .tools", "Ask again with changes")
+		p.says("#session .more", "Ask again with changes")
 		if !failed.Load() {
 			t.Errorf("nothing failed at %q", part)
 		}
@@ -563,10 +593,10 @@ func TestLongestTask(t *testing.T) {
 			.observe({ type: "longtask", buffered: true });`
 	p.do(chromedp.Evaluate[chromedp.Void](watch))
 	p.ask("What takes long?")
-	p.until(`document.querySelectorAll('` + answers + ` details').length === 4`)
+	p.until(`document.querySelectorAll('` + answers + ` [role=tab]').length === 4`)
 	first := value[float64](p, `longest`)
 	p.do(chromedp.Evaluate[chromedp.Void](`longest = 0;
-		document.querySelectorAll('` + answers + ` details').forEach((d) => { d.open = true; })`))
+		document.querySelector('` + answers + ` [role=tab]').click()`))
 	p.says(said, "The answer is complete.")
 	p.until(`document.querySelectorAll('` + answer + ` p').length === 60`)
 	live := value[float64](p, `longest`)

@@ -1,6 +1,6 @@
 // The figures of a session: the ranking, the audit, and its time and cost.
 
-import { count, el, number, seconds, svg, table, usd } from "./dom.js";
+import { count, el, nth, number, seconds, svg, table, usd } from "./dom.js";
 
 // spent is a text that says how much time, how many tokens and what cost a seat's answer or review took.
 export function spent({ attempts, usage, latency_ms: ms }) {
@@ -31,7 +31,7 @@ export function standings({ aggregate_rankings: rows, agreement }) {
   const swayed = agreement.leave_one_out.filter((o) => o.changes);
   return [
     table("Borda count over the ballots", [
-      { title: "Rank", numeric: true, cell: (s) => (s.final_rank == null ? "not ranked" : String(s.final_rank)) },
+      { title: "Place", numeric: true, cell: (s) => nth(s.final_rank, rows.map((row) => row.final_rank)) },
       { title: "Answer by", cell: (s) => s.model },
       { title: "Borda, 0 to 1", numeric: true, cell: (s) => share(s.borda_normalized) },
       { title: "Firsts", numeric: true, cell: (s) => number(s.win_count, s.win_count % 1 ? 2 : 0) },

@@ -64,6 +64,24 @@ export function count(n, thing) {
   return `${n.toLocaleString("en")} ${thing}${n === 1 ? "" : "s"}`;
 }
 
+const small = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"];
+
+// few writes a small number as a word, for the middle of a sentence. Few is for its beginning.
+export const few = (n) => small[n] ?? n.toLocaleString("en");
+export const Few = (n) => few(n).replace(/^./, (letter) => letter.toUpperCase());
+
+const ordinal = new Intl.PluralRules("en", { type: "ordinal" });
+
+// nth writes a rank, such as 2nd. The argument ranks has all ranks of the order. A rank that several share is =2nd.
+export function nth(rank, ranks) {
+  if (rank == null) return "not ranked";
+  const ending = { one: "st", two: "nd", few: "rd", other: "th" }[ordinal.select(rank)];
+  return `${ranks.filter((other) => other === rank).length > 1 ? "=" : ""}${rank}${ending}`;
+}
+
+// listed writes names, such as "a, b, and c".
+export const listed = (names) => new Intl.ListFormat("en").format(names);
+
 // moment writes a time in the reader's time zone.
 export function moment(time) {
   return el("time", { datetime: time }, new Date(time).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" }));
@@ -83,7 +101,7 @@ export function table(caption, columns, rows) {
 
 // copyButton makes a button that copies a text to the clipboard, and says so. A page over plain HTTP from another
 // machine has no clipboard. There the button selects the text and uses the old copy command.
-export function copyButton(label, text) {
+export function copyButton(label, text, words = "Copy", told = "Copied") {
   const said = el("span", { class: "copied", role: "status" });
   const button = el("button", {
     type: "button", class: "copy", "aria-label": label, onclick: async () => {
@@ -99,10 +117,12 @@ export function copyButton(label, text) {
         area.remove();
         button.focus();
       }
-      said.textContent = done ? "Copied" : "Not copied: select the text, and copy it";
-      setTimeout(() => { said.textContent = ""; }, 3000);
+      said.textContent = done ? told : "Not copied: select the text, and copy it";
+      clearTimeout(timer);
+      timer = setTimeout(() => { said.textContent = ""; }, Math.max(3000, 60 * said.textContent.length));
     },
-  }, "Copy");
+  }, words);
+  let timer;
   return el("span", { class: "copying" }, said, button);
 }
 
@@ -113,10 +133,11 @@ export function save(blob, name) {
   setTimeout(() => URL.revokeObjectURL(url), 1000);
 }
 
-// sendOnEnter makes Enter in a field send its form, only once while the key is held. Shift+Enter starts a new line.
+// sendOnEnter makes Enter in a field send its form, only once while the key is held. Shift+Enter starts a new line. On a
+// phone, whose keyboard has no such pair of keys, Enter starts a new line.
 export function sendOnEnter(field, form) {
   field.addEventListener("keydown", (event) => {
-    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing || matchMedia("(pointer: coarse)").matches) return;
     event.preventDefault();
     if (!event.repeat) form.requestSubmit();
   });

@@ -1,12 +1,12 @@
-// The reader's opinion of a session that has ended: which of the open answers they prefer, and how good the final
+// The reader's opinion of a session that has ended: which of the answers that they opened they prefer, and how good the final
 // answer is.
 
 import { feedback } from "./api.js";
 import { el, problem } from "./dom.js";
 
-// preference returns a form for a session. The function seen returns the members whose answers are open. The form
-// offers these answers as choices, and the final answer if a chairman has written it. Call draw when other answers are
-// open.
+// preference returns a form for a session. The function seen returns the members whose answers the reader has opened. The
+// form offers these answers as choices, and the final answer if a chairman has written it. Call draw when the reader has
+// opened another answer.
 export function preference(id, seen, written) {
   const choices = el("div", { class: "preferences" });
   const said = el("p", { role: "status", class: "hint" });
@@ -59,7 +59,7 @@ export function preference(id, seen, written) {
         button.disabled = false;
       }
     },
-  }, el("fieldset", {}, el("legend", {}, "Of the open answers, you prefer"), hint, choices),
+  }, el("fieldset", {}, el("legend", {}, "Of the answers that you have opened, you prefer"), hint, choices),
   el("div", { class: "row" }, el("label", { for: "rating" }, "The final answer is "), rating, button), said, trouble);
   draw();
   return { form, draw };

@@ -79,8 +79,8 @@ export function chart(map, synthesis) {
 let marks = []; // the marks of the last quote
 let selected = 0; // counts the selected quotes
 
-// pointOut opens the seat of an answer and marks a quote there, if it finds the quote.
-export async function pointOut(seat, quote) {
+// pointOut marks a quote in an answer whose tab is open, if it finds the quote.
+export async function pointOut({ tab, prose }, quote) {
   const mine = ++selected;
   for (const mark of marks) {
     const { parentNode: parent } = mark;
@@ -88,13 +88,10 @@ export async function pointOut(seat, quote) {
     parent?.normalize();
   }
   marks = [];
-  const details = seat.item.querySelector("details"), summary = details.querySelector("summary");
-  const prose = seat.body.querySelector(".prose");
-  details.open = true;
-  summary.focus({ preventScroll: true });
-  summary.scrollIntoView({ block: "nearest" });
+  tab.focus({ preventScroll: true });
+  tab.scrollIntoView({ block: "nearest" });
   // The answer is drawn in slices, and the quote may stand in one that is still missing.
-  for (let frame = 0; prose && frame < 30 && mine === selected; frame++) {
+  for (let frame = 0; frame < 30 && mine === selected; frame++) {
     marks = find(prose, quote).map(({ node, from, to }) => {
       const range = document.createRange(), mark = el("mark");
       range.setStart(node, from);

@@ -166,6 +166,7 @@ export function growing(element) {
   return {
     set(given, isFinal) {
       const whole = given.replaceAll(/\r\n?/g, "\n");
+      element.dir = direction(whole);
       if (!whole.startsWith(text.slice(0, settled.at))) {
         settled = unread;
         turn++; // The drawing in progress is void.
@@ -177,6 +178,15 @@ export function growing(element) {
       timer = setTimeout(() => requestAnimationFrame(draw), isFinal ? 0 : Math.min(2000, 5 * cost));
     },
   };
+}
+
+const rightToLeft = /[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}\p{Script=Adlam}]/u;
+
+// direction returns the direction of a text: that of its first letter. The value auto for the attribute dir would pass
+// over all blocks that have a direction of their own, and the indents of lists and quotes would stay on the left.
+function direction(text) {
+  const [first = ""] = /\p{L}/u.exec(text) ?? [];
+  return rightToLeft.test(first) ? "rtl" : "ltr";
 }
 
 const piece = 16_000; // characters that are parsed at a time

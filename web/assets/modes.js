@@ -1,6 +1,6 @@
 // Sentences about modes: how a council comes to its answer, and how a session came to its answer.
 
-const all = (names) => new Intl.ListFormat("en").format(names);
+import { listed as all } from "./dom.js";
 
 // manner says how a council comes to its answer. A council of an older daemon does not name its mode.
 export function manner({ mode, members: { length: n } }) {

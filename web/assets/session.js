@@ -1,10 +1,10 @@
 // The view of one session. It is built from the events and the request of the session. So the view is the same live,
 // after a reload, after the end, and for every reader with the same token.
 
-import { answerInto, comparison, opinions, outcomes, reviewInto, seatList } from "./answers.js";
+import { answerInto, answerTabs, comparison, key, opinions, reviewInto, reviewList } from "./answers.js";
 import { ask, cancel, convene, councils, follow, isFinal, keep, kept, now, request, session, tryAgain } from "./api.js";
-import { costing, differences, findings, spent, standings, totals, verdict } from "./audit.js";
-import { copyButton, count, el, lasting, problem, save, sendOnEnter, tame } from "./dom.js";
+import { bar, cost, costing, differences, findings, spent, standings, totals, verdict } from "./audit.js";
+import { copyButton, count, el, few, Few, lasting, listed, nth, number, problem, save, sendOnEnter, tame } from "./dom.js";
 import { discard } from "./history.js";
 import { growing, ready, show } from "./markdown.js";
 import { decided, fewFirst, origin } from "./modes.js";
@@ -22,13 +22,28 @@ export async function watch(section, signal, id) {
   const view = layout(section, signal, id);
   ready();
   const state = { answers: new Map(), reviews: new Map(), texts: new Map(), text: "" };
-  const tally = (stage, all, seats, word) => {
+  // tally counts the members of a stage that are done, and returns a sentence about them.
+  const tally = (stage, all, seats, word, did, next) => {
     const ok = [...seats.values()].filter((s) => s.status === "ok").length, bad = seats.size - ok;
     view.step(stage, `${ok} of ${all}${bad ? `, ${bad} ${word}` : ""}`);
+    view.title("▸", `${ok} of ${all}`);
+    return `${Few(ok)} of ${few(all)} ${ok === 1 ? "has" : "have"} ${did}${bad ? `, ${few(bad)} ${word}` : ""}. ${next}`;
   };
+  const answered = () => {
+    const { models, first } = state.started, all = first && !state.convened ? first : models.length;
+    const next = first && !state.convened ? "Their answers decide whether the others are asked." : {
+      stage2: "Reviews begin when the last one is done.", stage3: "The chairman writes when the last one is done.",
+    }[["stage2", "stage3"].find(view.runs)] ?? "";
+    return tally("stage1", all, state.answers, "failed", "answered", next);
+  };
+  const reviewed = () => tally("stage2", state.started.reviewers.length, state.reviews, "without a ballot", "voted",
+    view.runs("stage3") ? "The chairman writes when the last one is done." : "The ranking follows when the last one is done.");
   // write says that the stages before the synthesis are over. It marks the synthesis as the next stage, if it runs.
   const write = (so) => {
-    if (view.runs("stage3")) view.step("stage3", "being written");
+    if (view.runs("stage3")) {
+      view.step("stage3", "being written");
+      view.title("▸", "writing");
+    }
     view.say(view.runs("stage3") ? `${so} The chairman is writing.` : so);
   };
   const slowest = (seats) => Math.max(0, ...[...seats.values()].map((s) => s.latency_ms));
@@ -38,7 +53,7 @@ export async function watch(section, signal, id) {
       case "session.started":
         state.started = data;
         view.members(data);
-        if (data.mode !== "judge") tally("stage1", data.models.length, state.answers, "failed");
+        if (data.mode !== "judge") answered();
         view.say(data.mode === "judge" ? "Asking the judges."
           : data.models.length === 1 ? `Asking ${data.models[0]}.` : "Asking the members.");
         break;
@@ -56,21 +71,21 @@ export async function watch(section, signal, id) {
         state.answers.set(data.model, data);
         view.answer(data);
         if (data.given && state.started.mode === "judge") break;
-        tally("stage1", state.started.models.length, state.answers, "failed");
-        view.say(data.status === "ok" ? `${data.model} has answered.` : `${data.model} failed to answer.`);
+        view.say(answered());
         break;
       case "first.done":
         view.first(data);
+        state.convened = data.convened;
         if (data.convened) view.say("Asking the whole council.");
         break;
       case "stage1.done":
         data.forEach(view.answer);
         state.answers = new Map(data.map((a) => [a.model, a]));
-        tally("stage1", data.length, state.answers, "failed");
+        if (state.started.mode !== "judge") answered();
         if (view.runs("stage2")) {
           view.reviewers(slowest(state.answers));
+          reviewed();
           view.say(`Asking ${count(state.started.reviewers.length, "reviewer")}.`);
-          tally("stage2", state.started.reviewers.length, state.reviews, "without a ballot");
         } else {
           write("The answers are complete.");
         }
@@ -78,11 +93,10 @@ export async function watch(section, signal, id) {
       case "stage2.ballot":
         state.reviews.set(data.model, data);
         view.review(data);
-        tally("stage2", state.started.reviewers.length, state.reviews, "without a ballot");
-        view.say(data.status === "ok" ? `${data.model} has voted.` : `${data.model}: ${outcomes[data.status]}.`);
+        view.say(reviewed());
         break;
       case "stage2.done":
-        view.tally(data, [...state.answers.values()], [...state.reviews.values()]);
+        view.tally(data, [...state.reviews.values()]);
         write("The ranking is complete.");
         break;
       case "stage3.delta":
@@ -133,18 +147,27 @@ export async function watch(section, signal, id) {
 function layout(section, signal, id) {
   const steps = new Map(Object.entries(stages).map(([stage, name]) =>
     [stage, el("li", {}, el("span", { class: "step" }, name), el("span", { class: "hint" }))]));
-  const said = el("p", { role: "status", class: "said", tabindex: "-1" });
+  const heading = el("h1", { class: "question", tabindex: "-1", dir: "auto" });
+  const whole = el("details", { hidden: true, class: "fold" }, el("summary", {}, "The whole question"));
+  const turns = el("div");
+
+  // The line below the title. It has the same height while the session runs and afterwards.
+  const team = el("p", { class: "hint team" });
   const clock = el("span", { class: "time" }), usual = el("span");
-  const waited = el("p", { class: "hint clock", hidden: true }, "Asked ", clock, " ago", usual);
+  const passed = el("progress", { max: "1", "aria-label": "Time so far, of the expected time", hidden: true });
+  const waited = el("p", { class: "hint clock", hidden: true }, clock, " so far", usual);
+  const took = el("p", { class: "hint took", hidden: true });
+
+  const said = el("p", { role: "status", class: "said", tabindex: "-1" });
   const next = el("span", { "aria-hidden": "true" }); // hidden from screen readers, because it changes each second
   const retry = el("button", { type: "button" }, "Try now");
-  const line = el("div", { class: "notice", role: "alert", hidden: true }, el("p", {}, "The connection to the daemon is lost. "
+  const line = el("div", { class: "notice lost", role: "alert", hidden: true }, el("p", {}, "The connection to the daemon is lost. "
     + "The session goes on if the daemon is still running. If the daemon has stopped, the session goes on after a restart "
     + "only where sessions are kept on disk. ", next), retry);
-  const beginning = el("p", { class: "hint" }); // It says which members began, and what they decided.
   const notices = el("div", { role: "alert" });
   const stop = el("button", {
-    type: "button", onclick: () => {
+    type: "button", onclick: async () => {
+      if (!await sure(id) || ended) return;
       said.focus(); // a disabled button would lose the focus to the page
       stop.disabled = true;
       cancel(id).catch((error) => {
@@ -152,69 +175,106 @@ function layout(section, signal, id) {
         notices.append(problem(error));
       });
     },
-  }, "Cancel the session");
-  const author = el("p", { class: "hint" }), agreed = el("p", { class: "agreed" });
-  const prose = el("div", { class: "prose" }), text = growing(prose);
-  const map = el("div", { class: "map", hidden: true });
-  const tools = el("div", { class: "tools" });
-  const turns = el("div");
+  }, "Cancel");
+  const notify = notifier(() => heading.textContent, signal);
+  const share = copyButton("Share", () => location.href, "Share",
+    "Link copied. Whoever opens it with a token of the same name sees the session.");
+  const onward = el("button", { type: "button", hidden: true, onclick: () => {
+    const field = further.querySelector("textarea");
+    field.focus({ preventScroll: true });
+    field.closest("section").scrollIntoView({ block: "center" });
+  } }, "Continue");
+  const tools = el("div", { class: "actions", role: "group", "aria-label": "This session" }, stop, notify.button);
+
+  const prose = el("div", { class: "prose" }), text = growing(prose), space = el("div", { class: "space" }, prose);
+  const author = el("p", { class: "hint author" }), beginning = el("p", { class: "hint beginning" });
   const others = el("div"); // It holds the button of askOthers.
-  const answer = part("Answer", "Final answer", author, prose, agreed, map, tools, others);
-  const answers = seatList(), reviews = seatList();
+  const answer = part("Answer", "Answer", space, said, author, beginning, others);
+  const agreed = el("p", { class: "agreed" }), map = el("div", { class: "map", hidden: true });
+  const agreement = part("Agreement", "Do they agree?", agreed, map);
+  const further = part("Continue", "Continue");
+  const opened = new Set(); // members whose answers the reader has opened
+  const still = steady(section, signal);
+  const answers = answerTabs((model) => {
+    opened.add(model);
+    if (ended) return;
+    // The reader reads a member's answer now. So the final answer grows in its own space.
+    still.hold();
+    if (space.style.height) return;
+    space.style.height = `${space.offsetHeight}px`;
+    for (const [name, value] of Object.entries({ tabindex: "0", role: "region", "aria-label": "The answer so far" })) space.setAttribute(name, value);
+  }), reviews = reviewList();
   const compared = el("div");
-  const wholeAnswers = part("Answers", "Answers", answers.list);
-  const ranking = part("Ranking", "Ranking");
-  const wholeReviews = part("Reviews", "Reviews", el("p", { class: "hint" },
-    "Each reviewer saw the other answers without names, in an order of its own. "
-    + "The labels in a review are those of its own slate."), reviews.list);
-  const audit = part("Audit", "Audit");
-  const figures = part("Figures", "Figures"), bill = el("div", { class: "hint" });
+  const wholeAnswers = part("Answers", "Answers", answers.list, answers.panels, compared);
   const choice = part("Choice", "Which answer do you prefer?");
-  const further = part("Further", "Go on");
-  const heading = el("h1", { class: "question", tabindex: "-1", dir: "auto" });
-  const whole = el("details", { hidden: true, class: "fold" }, el("summary", {}, "The whole question"));
+  const ranking = el("div", { class: "ranking" }), audit = el("div", { class: "audit" }), versions = el("div");
+  const wholeReviews = el("div", { class: "reviews" }, el("h3", {}, "Ballots"), el("p", { class: "hint" },
+    "Each reviewer saw the other answers without names, in an order of its own. "
+    + "The letters in a review are those of that order. The table beside it says whose answer each letter is."), reviews.list);
+  const judging = part("Judged", "How it was judged", el("details", { class: "fold" },
+    el("summary", {}, "Ranking, ballots, audit, versions"), ranking, wholeReviews, audit, versions));
+  const more = el("div", { class: "tools more" });
+  const members = el("div", {}, el("h2", {}, "Members"), answers.rows), reviewers = el("div", { hidden: true }, el("h2", {}, "Reviewers"), reviews.rows);
+  const progress = el("div", { class: "progress" }, el("ol", { class: "steps", "aria-label": "Progress" }, [...steps.values()]), members, reviewers);
+  const ranked = el("div", { hidden: true });
+  const figures = part("Figures", "Time and cost"), bill = el("div", { class: "hint" }), warnings = el("div");
+  const conversed = el("div"); // It holds links to the earlier and later turns of the conversation.
   section.replaceChildren(
-    el("p", { class: "kicker" }, `Session ${id}`), turns, heading, whole,
-    el("ol", { class: "steps", "aria-label": "Progress" }, [...steps.values()]), el("div", { class: "row" }, said, waited, stop),
-    beginning, line, notices,
-    el("div", { class: "columns" }, el("div", {}, answer), el("div", {}, wholeAnswers, ranking, wholeReviews, audit, figures)),
-    compared, choice, further);
+    el("div", { class: "reading" }, heading, whole, turns, team, el("div", { class: "when" }, waited, took, passed), tools,
+      notices, answer, agreement, further, wholeAnswers, choice, judging, more),
+    el("aside", { class: "rail", "aria-label": "At a glance" }, progress, ranked, figures, conversed), line);
+  section.classList.add("reserved");
+  answer.hidden = false;
+  still.watch(answers.panels);
 
   let begun = null; // start of the session by the daemon's clock, in ms; null until it is known
   let reviewed = 0; // ms from the start of the session to the start of the reviews
+  let expected = null; // ms that a session of this council usually takes, or null
+  let live = false; // whether the session ran when the view was opened
   const tick = () => {
     if (begun === null) return;
     for (const time of section.querySelectorAll("[data-since]")) {
       time.textContent = lasting(now() - begun - (time.dataset.since === "reviews" ? reviewed : 0));
     }
+    if (expected) passed.value = Math.min(1, (now() - begun) / expected);
   };
   const timer = setInterval(tick, 1000);
-  signal.addEventListener("abort", () => clearInterval(timer));
-  const over = (stopped) => {
+  signal.addEventListener("abort", () => {
     clearInterval(timer);
-    if (document.activeElement === stop) said.focus();
-    stop.hidden = waited.hidden = true;
+    section.classList.remove("reserved");
+  });
+  // over is called at the end. The argument mark begins the title of the tab.
+  const over = (mark, stopped) => {
+    clearInterval(timer);
+    document.querySelector("dialog.sure")?.close();
+    if (tools.contains(document.activeElement)) said.focus();
+    stop.hidden = notify.button.hidden = waited.hidden = passed.hidden = progress.hidden = true;
     view.cut(false);
     for (const { seats } of [answers, reviews]) for (const s of seats.values()) s.unreached(stopped);
     for (const step of steps.values()) step.removeAttribute("aria-current");
     prose.setAttribute("aria-busy", "false");
+    space.style.height = "";
+    for (const name of ["tabindex", "role", "aria-label"]) space.removeAttribute(name);
+    if (mark) view.title(mark);
+    if (mark === "✓") notify.tell();
   };
   const notice = (kind, ...content) => notices.append(el("div", { class: `notice ${kind}` }, content));
+  const badge = (status) => el("span", { class: "badge" }, el("span", { class: `state ${status}` }, status));
 
   let keeps = false; // whether the daemon keeps feedback
-  // seen returns the members whose answers are open.
-  const seen = () => [...new Set([
-    ...[...answers.seats].filter(([, s]) => s.item.firstChild.open && s.body.querySelector(".prose")).map(([model]) => model),
-    ...[...compared.querySelectorAll("details[open] select")].map((select) => select.value),
-  ])].filter((model) => ended?.stage1?.some((a) => a.model === model && a.status === "ok"));
-  // prefer shows a form in which the reader chooses among the open answers.
+  // seen returns the members whose answers the reader has opened.
+  const seen = () => [...new Set([...opened, ...[...compared.querySelectorAll("details[open] select")].map((select) => select.value)])]
+    .filter((model) => ended?.stage1?.some((a) => a.model === model && a.status === "ok"));
+  // prefer shows a form in which the reader chooses among the answers that they have opened.
   const prefer = async () => {
     const { preference } = await import("./feedback.js");
     const { form, draw } = preference(id, seen, Boolean(ended.stage3));
     choice.append(form);
     choice.hidden = false;
-    for (const place of [answers.list, compared]) for (const event of ["toggle", "change"]) place.addEventListener(event, draw, true);
+    for (const event of ["click", "keydown", "toggle", "change"]) wholeAnswers.addEventListener(event, draw, true);
+    redraw = draw;
   };
+  let redraw = () => {}; // draws the choices of that form again
 
   let what; // the request; null if the daemon cannot return it, undefined until it is known
   // ended is the session, or null until its end. drawn says whether the actions on the session are shown.
@@ -223,18 +283,43 @@ function layout(section, signal, id) {
   let mapping = null; // the promise of a drawn map
   let charted = []; // the parts of a Markdown document that have the map
   let judged = false; // whether the answers were given to judges, so that there is no final answer
+  let voters = []; // the models that were asked to review
   // run shows the steps of these stages, and hides the others.
   const run = (some) => {
     for (const [stage, step] of steps) step.hidden = !some.includes(stage);
     wholeReviews.hidden = !some.includes("stage2");
   };
+  // openAnswer opens a member's answer for the reader, who is somewhere else on the page.
+  const openAnswer = (model) => {
+    const s = answers.seats.get(model);
+    answers.choose(model);
+    redraw();
+    return s;
+  };
   const view = {
     runs: (stage) => !steps.get(stage).hidden,
+    title: (mark, standing) => {
+      if (signal.aborted) return;
+      if (mark) view.mark = standing ? `${mark} ${standing} · ` : `${mark} `;
+      document.title = `${view.mark}${view.asks}`;
+    },
+    mark: "", asks: "",
     question: (full) => {
-      whole.hidden = full.length <= 240;
-      if (!whole.hidden) whole.replaceChildren(whole.firstChild, show(el("div", { class: "prose" }), full));
-      heading.textContent = tame(whole.hidden ? full : `${full.slice(0, 200)}…`);
-      document.title = `${full.slice(0, 60)} · councild`;
+      if (whole.childElementCount === 1) whole.append(el("div", { class: "prose" }));
+      const long = full.length > 400;
+      heading.textContent = tame(long ? `${full.slice(0, 360)}…` : full);
+      view.asks = full.slice(0, 60);
+      view.title();
+      const measure = () => {
+        const wanted = long || heading.scrollHeight > heading.clientHeight + 1;
+        if (wanted && !whole.lastChild.firstChild) show(whole.lastChild, full);
+        whole.hidden = !wanted;
+      };
+      view.fits?.disconnect();
+      view.fits = new ResizeObserver(measure);
+      view.fits.observe(heading);
+      whole.lastChild.replaceChildren();
+      measure();
     },
     asked: (request, s, cards, started) => {
       what = request;
@@ -242,7 +327,11 @@ function layout(section, signal, id) {
       const messages = request?.messages ?? [{ role: "user", content: request?.query ?? s.query }];
       view.question(messages.at(-1).content);
       if (messages.length > 1) turns.replaceChildren(conversation(messages.slice(0, -1)));
-      if (s.status === "running") {
+      const card = cards.find((c) => String(c.members) === String(started?.models ?? s.models));
+      view.team(s.council || card?.name);
+      if (s.earlier) conversed.replaceChildren(el("h2", {}, "Conversation"), el("p", {}, el("a", { href: `#/session/${s.earlier}` }, "The earlier question")));
+      live = s.status === "running";
+      if (live && !ended) {
         begun = Date.parse(s.created);
         clock.dataset.since = "session";
         waited.hidden = false;
@@ -251,12 +340,25 @@ function layout(section, signal, id) {
         } else if (request?.first && started && beginning.textContent === "") {
           beginning.textContent = `${fewFirst(request.first, started.models.length)}.`;
         }
-        const { lately } = cards.find((c) => String(c.members) === String(started?.models ?? s.models)) ?? {};
-        if (lately) usual.textContent = usually(lately);
+        const lately = card?.lately;
+        if (lately) {
+          usual.textContent = usually(lately);
+          expected = lately.median_ms;
+          passed.hidden = false;
+        }
         tick();
       }
+      if (!live) section.classList.remove("reserved");
       view.further();
     },
+    // team names the council and its members. It is called with the name of the council when that is known.
+    team: (council) => {
+      view.council = council ?? view.council;
+      const names = [...answers.seats.keys()], all = judged ? voters : names;
+      team.textContent = tame([view.council, all.length === 0 ? null : all.length <= 4 ? all.join(", ") : count(all.length, judged ? "judge" : "member")]
+        .filter(Boolean).join(" · "));
+    },
+    council: null,
     say: (words) => { said.textContent = words; },
     cut: (isCut, wait, atOnce) => {
       if (!isCut && document.activeElement === retry) said.focus();
@@ -274,12 +376,15 @@ function layout(section, signal, id) {
       }
       step.classList.toggle("past", stage < now);
     }),
-    members: ({ models, reviewers, chairman, mode }) => {
+    members: ({ models, reviewers: judges, chairman, mode }) => {
       judged = mode === "judge";
+      voters = judges;
       answers.place(models, judged ? null : "session");
-      reviews.place(reviewers, null);
+      reviews.place(judges);
       wholeAnswers.hidden = false;
-      run([judged ? null : "stage1", reviewers.length > 0 ? "stage2" : null, chairman ? "stage3" : null]);
+      if (judged) answer.querySelector("h2").textContent = "Result";
+      run([judged ? null : "stage1", judges.length > 0 ? "stage2" : null, chairman ? "stage3" : null]);
+      view.team();
     },
     // first says what the members that began decided. The argument from is the id of the session that has their
     // answers, or undefined.
@@ -291,30 +396,42 @@ function layout(section, signal, id) {
     },
     reviewers: (ms) => {
       reviewed = ms;
-      for (const time of reviews.list.querySelectorAll(".time:empty")) time.dataset.since = "reviews";
-      for (const s of reviews.seats.values()) if (!s.ended) s.state("reviewing");
+      reviewers.hidden = false;
+      for (const s of reviews.seats.values()) {
+        if (s.ended) continue;
+        s.count("reviews");
+        s.state("reviewing");
+      }
       tick();
     },
     writing: (model, so) => answers.seats.get(model)?.write(so),
     answer: (a) => answerInto(answers.seats.get(a.model), a, judged),
     review: (r) => reviewInto(reviews.seats.get(r.model), r),
-    tally: (t, all, ballots) => {
-      ranking.replaceChildren(ranking.firstChild, el("details", { class: "fold" }, el("summary", {}, "Votes, support and agreement"), standings(t)));
-      audit.replaceChildren(audit.firstChild, el("p", {}, verdict(t)),
+    tally: (t, ballots) => {
+      const { aggregate_rankings: rows } = t, ranks = rows.map((row) => row.final_rank);
+      ranking.replaceChildren(el("h3", {}, "Ranking"), ...standings(t));
+      audit.replaceChildren(el("h3", {}, "Audit"), el("p", {}, verdict(t)),
         el("details", { class: "fold" }, el("summary", {}, "What the audit looked at"), findings(t)));
-      ranking.hidden = audit.hidden = false;
       agreed.textContent = t.agreement.sentence;
-      for (const standing of t.aggregate_rankings) answers.seats.get(standing.model)?.rank(standing);
-      answers.order(t.aggregate_rankings.map((standing) => standing.model));
+      for (const { model, final_rank: rank } of rows) answers.seats.get(model)?.rank(rank, ranks);
       for (const [model, seat] of answers.seats) opinions(seat, model, ballots);
-      view.compare(t.aggregate_rankings.map((s) => all.find((a) => a.model === s.model)));
+      const go = (model) => el("button", { type: "button", class: "plain", onclick: () => {
+        const { tab } = openAnswer(model);
+        tab.focus({ preventScroll: true });
+        tab.scrollIntoView({ block: "center" });
+      } }, model);
+      ranked.replaceChildren(el("h2", {}, "Ranking"), ranks.every((rank) => rank == null) ? el("p", { class: "hint" }, "Not ranked.") : el("ul", { class: "ranked" },
+        rows.map(({ model, final_rank: rank, borda_normalized: share }) => el("li", {}, el("span", { class: "place" }, nth(rank, ranks)), go(model),
+          share == null ? null : el("span", { class: "share", title: "Share of the votes, by Borda count: 1 is always first, 0 always last" }, bar(share), number(share))))));
     },
-    compare: (all) => {
-      const good = all.filter((a) => a?.response);
+    // compare offers the texts of a session side by side, those of these members in their order.
+    compare: (s, order) => {
+      const good = order.map((model) => s.stage1.find((a) => a.model === model)).filter((a) => a?.response)
+        .map((a) => ({ name: `The answer of ${a.model}`, model: a.model, text: a.response }));
+      if (s.stage3?.response && !["top_ranked", "first_answer"].includes(s.stage3.fallback)) good.unshift({ name: "The final answer", model: "", text: s.answer });
       if (good.length > 1) compared.replaceChildren(comparison(good));
     },
     text: (so, isFinal) => {
-      answer.hidden = false;
       prose.setAttribute("aria-busy", String(!isFinal));
       text.set(so, isFinal);
     },
@@ -322,15 +439,13 @@ function layout(section, signal, id) {
       synthesis = s;
       // No line of JSON can close the block.
       view.text(s.parsed == null ? s.response : `\`\`\`json\n${s.response}\n\`\`\``, true);
-      author.textContent = s.fallback ? fallbacks[s.fallback](s) : `Written by ${s.model}, the chairman · ${spent(s)}`;
       steps.get("stage3").lastChild.textContent = "written";
     },
     // map is called again at the end of the session, which helps if the page could not load the module before.
     map: (m) => {
       mapping ??= import("./map.js").then(({ chart, pointOut, strip }) => {
         map.replaceChildren(...strip(m, synthesis, ({ model, quote }) => {
-          const s = answers.seats.get(model);
-          if (s) pointOut(s, quote);
+          if (answers.seats.has(model)) pointOut(openAnswer(model), quote);
         }));
         map.hidden = false;
         charted = chart(m, synthesis);
@@ -339,58 +454,71 @@ function layout(section, signal, id) {
     done: (s) => {
       s.stage1.forEach(view.answer);
       s.stage2.forEach(view.review);
-      const { stages: ran, first, given_from: from } = s.metadata; // a session of an older daemon does not have them
-      if (ran) run(ran);
+      const { stages: ran, first, given_from: from, aggregate_rankings: rows, timing, usage } = s.metadata;
+      if (ran) run(ran); // a session of an older daemon does not have them
       if (first) view.first(first, from);
-      if (s.stage2.length === 0) view.compare(s.stage1);
-      if (!s.stage3 && !judged) {
-        view.text(s.answer, true);
-        author.textContent = origin(s);
-      }
+      if (!s.stage3 && !judged) view.text(s.answer, true);
+      author.textContent = written(s, judged);
       if (s.metadata.map) view.map(s.metadata.map);
       audit.querySelector("details")?.append(...differences(s.metadata));
-      over();
+      const order = rows.length ? rows.map((row) => row.model) : s.stage1.map((a) => a.model);
+      view.compare(s, order);
+      over("✓");
+      answers.order(order);
+      if (rows.length === 0) for (const seat of answers.seats.values()) seat.rank(null, []);
       steps.forEach((step) => step.classList.add("past"));
-      if (s.status === "degraded") {
-        notice("warn",
-          el("p", {}, el("strong", {}, "Degraded: "), judged ? "some judges are missing." : "the answer stands, but part of the council is missing."),
-          s.stage3?.fallback ? el("p", {}, fallbacks[s.stage3.fallback](s.stage3)) : null,
-          el("ul", {}, s.degradation.map((d) => el("li", {}, `${stages[d.stage]}: ${d.model}: ${d.message} (${d.code})`))));
-      }
-      if (s.metadata.warnings.length) {
-        notice("warn", el("p", {}, el("strong", {}, "Warnings:")), el("ul", {}, s.metadata.warnings.map((w) => el("li", {}, w.message))));
-      }
+      if (s.status === "degraded") notice("warn", missing(s, voters, judged), reasons(s.degradation));
+      const rest = s.metadata.warnings.filter((w) => w.code !== "cost_uncertain"); // the bill says that one
+      if (rest.length) warnings.replaceChildren(el("div", { class: "notice warn" }, rest.map((w) => el("p", {}, w.message))));
+      took.replaceChildren(`Took ${lasting(timing.total_ms)} · ${costing(usage.total)}`, s.status === "degraded" ? badge(s.status) : "");
+      took.hidden = false;
       figures.replaceChildren(figures.firstChild, el("details", { class: "fold" },
-        el("summary", {}, `${lasting(s.metadata.timing.total_ms)}, ${costing(s.metadata.usage.total)}`), totals(s)), bill);
+        el("summary", {}, `${lasting(timing.total_ms)}, ${costing(usage.total)}`), totals(s)), bill, warnings);
+      versions.replaceChildren(el("h3", {}, "Versions and seed"), el("p", {},
+        `councild ${s.metadata.versions.councild}, council ${s.metadata.versions.council_config}, ${s.metadata.versions.synthesis}. `
+        + `Seed ${s.metadata.seed}, order ${s.metadata.order}. Session ${id}.`));
       // If this fails, the summary still has the cost.
       import("./spend.js").then((spend) => spend.bill(bill, s, signal), () => {});
       figures.hidden = false;
+      ranked.hidden = s.stage2.length === 0;
+      judging.hidden = false;
+      agreement.hidden = agreed.textContent === "" && !s.metadata.map;
       view.say(judged ? "The judges have finished." : `The answer is ${s.status}.`);
+      said.classList.add("offscreen");
       ended = s;
       view.further();
     },
     failed: (body) => {
-      over(["cancelled", "interrupted"].includes(body.code));
       const neutral = body.code === "cancelled";
+      over(neutral ? "■" : "✗", ["cancelled", "interrupted"].includes(body.code));
+      answers.order([]);
       const shown = problem({ body: neutral ? { title: "Cancelled", detail: "what had arrived by then is below" } : body });
       if (neutral) shown.classList.remove("bad");
       notices.append(shown);
+      took.replaceChildren(badge(neutral ? "cancelled" : "failed"));
+      took.hidden = false;
+      agreement.hidden = agreed.textContent === "";
+      judging.hidden = reviews.seats.size === 0;
       view.say({ cancelled: "The session was cancelled.", interrupted: "The session was interrupted." }[body.code] ?? "The session failed.");
       ended = {};
       view.further();
     },
     lost: (error) => {
-      over();
+      over("");
       notices.append(problem(error));
     },
     // further is called when the session has ended. It shows the actions on that session.
     further: () => {
       if (!ended || drawn) return;
       // This runs only once. further is called again with the request, and a button in use must stay.
-      if (ended.answer && !tools.firstChild) {
-        tools.append(copyButton("Copy the final answer", () => ended.answer),
-          download("Download as Markdown", `${id}.md`, "text/markdown", () => written(ended, what, charted)),
-          download("Download as JSON", `${id}.json`, "application/json", () => JSON.stringify(ended, null, 2)));
+      if (!tools.querySelector(".copying")) {
+        tools.append(...[
+          ended.answer ? copyButton("Copy the final answer", () => ended.answer) : null, share,
+          ended.stage1 ? menu("Download", [
+            download("Download as Markdown", `${id}.md`, "text/markdown", () => paper(ended, what, charted)),
+            download("Download as JSON", `${id}.json`, "application/json", () => JSON.stringify(ended, null, 2))], signal) : null,
+          onward,
+        ].filter(Boolean));
       }
       if (what === undefined) return; // called again with the request
       drawn = true;
@@ -406,15 +534,146 @@ function layout(section, signal, id) {
       } }, "Say which answer you prefer");
       const discarding = () => discard(id, heading.textContent)
         .then((gone) => { if (gone) location.hash = "#/"; }, (error) => notices.append(problem(error)));
-      further.replaceChildren(further.firstChild, what && ended.answer ? followUp(id, what, ended.answer) : "",
-        el("div", { class: "tools" },
-          what ? el("a", { href: `#/again/${id}` }, "Ask again with changes") : null,
-          keeps && ended.answer && !wanted ? asking : null,
-          el("button", { type: "button", class: "plain", onclick: discarding }, "Delete this session")));
-      further.hidden = false;
+      if (what && ended.answer) {
+        further.replaceChildren(further.firstChild, followUp(id, what, ended.answer));
+        further.hidden = onward.hidden = false;
+      }
+      more.replaceChildren(...[
+        what ? el("a", { href: `#/again/${id}` }, "Ask again with changes") : null,
+        keeps && ended.answer && !wanted ? asking : null,
+        el("button", { type: "button", class: "plain", onclick: discarding }, "Delete this session")].filter(Boolean));
     },
   };
   return view;
+}
+
+// steady keeps an answer that the reader has opened where it is on the screen, when something above it grows. Not every
+// browser does so by itself, and none does at the top of a page.
+function steady(section, signal) {
+  let held = false, owed = 0, at = 0, place = null;
+  const top = () => place.getBoundingClientRect().top + scrollY;
+  const observer = new ResizeObserver(() => {
+    const grown = top() - at;
+    at += grown;
+    if (!held || grown === 0 || at - grown - scrollY > innerHeight) return;
+    owed += grown; // a browser scrolls by whole pixels
+    const before = scrollY;
+    scrollBy({ top: owed, behavior: "instant" });
+    owed -= scrollY - before;
+  });
+  const release = ({ target }) => {
+    if (!place.closest("section").contains(target)) held = false;
+    section.classList.toggle("held", held);
+  };
+  for (const event of ["pointerdown", "keydown"]) section.addEventListener(event, release, { signal });
+  signal.addEventListener("abort", () => {
+    observer.disconnect();
+    section.classList.remove("held");
+  });
+  return {
+    watch: (node) => {
+      place = node;
+      at = top();
+      observer.observe(section.firstChild);
+    },
+    hold: () => {
+      held = true;
+      section.classList.add("held");
+      at = top();
+    },
+  };
+}
+
+// sure asks the reader whether to cancel a session, and says what is spent.
+async function sure(id) {
+  const price = el("span");
+  const dialog = el("dialog", { class: "sure", "aria-labelledby": "sure-title" }, el("form", { method: "dialog" },
+    el("h2", { id: "sure-title" }, "Stop now?"), el("p", {}, "What is spent stays spent", price, "."),
+    el("div", { class: "row end" }, el("button", { value: "" }, "Go on"), el("button", { value: "stop", class: "primary" }, "Stop"))));
+  session(id, { unasked: true }).then(({ metadata: { usage } }) => {
+    if (usage.cost_usd != null) price.textContent = `: ${cost(usage.total)}`;
+  }, () => {}); // If this fails, the dialog does not say how much.
+  document.body.append(dialog);
+  const answer = new Promise((resolve) => { dialog.onclose = () => resolve(dialog.returnValue === "stop"); });
+  dialog.showModal();
+  const stop = await answer;
+  dialog.remove();
+  return stop;
+}
+
+// notifier returns a button that asks for the permission to notify the reader, and the function tell. That function
+// notifies the reader that the answer is there, if the reader has allowed it and does not look at the page.
+function notifier(question, signal) {
+  const able = "Notification" in globalThis && isSecureContext;
+  const button = el("button", { type: "button", class: "quiet", hidden: !able || Notification.permission !== "default", onclick: async () => {
+    const permission = await Notification.requestPermission();
+    button.disabled = permission !== "default";
+    button.textContent = { granted: "You will be notified", denied: "Notifications are blocked" }[permission] ?? "Notify me";
+  } }, "Notify me");
+  const tell = () => {
+    if (signal.aborted || !able || Notification.permission !== "granted" || document.hasFocus()) return;
+    try {
+      const note = new Notification("The answer is there", { body: question().slice(0, 120), icon: "assets/icon.svg" });
+      note.onclick = () => {
+        focus();
+        note.close();
+      };
+    } catch { /* a phone has notifications only for service workers */ }
+  };
+  return { button, tell };
+}
+
+// menu returns a button that shows others below it.
+function menu(label, buttons, signal) {
+  const details = el("details", { class: "menu" }, el("summary", {}, label), el("div", {}, buttons));
+  const close = (event) => { if (!details.contains(event.target)) details.open = false; };
+  document.addEventListener("click", close, { signal });
+  details.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    details.open = false;
+    details.firstChild.focus();
+  });
+  for (const button of buttons) button.addEventListener("click", () => { details.open = false; });
+  return details;
+}
+
+// written says who wrote the final answer, and from which answers.
+function written(s, judged) {
+  if (judged) {
+    const rows = s.metadata.aggregate_rankings, first = rows.filter((row) => row.final_rank === 1).map((row) => row.model);
+    return first.length === 0 ? "No answer was ranked." : `Ranked first: ${listed(first)}.`;
+  }
+  if (!s.stage3) return origin(s);
+  if (s.stage3.fallback) return `${fallbacks[s.stage3.fallback](s.stage3)} ${spent(s.stage3)}`;
+  const from = s.stage1.filter((a) => a.status === "ok").map((a) => a.model);
+  return `Written by ${s.stage3.model}, the chairman, from the answers of ${listed(from)} · ${spent(s.stage3)}`;
+}
+
+// missing says in one paragraph what a degraded session lacks, and what that means for its answer.
+function missing(s, voters, judged) {
+  const failed = s.stage1.filter((a) => a.status !== "ok" && a.error).length, there = s.stage1.filter((a) => a.response).length;
+  const asked = s.metadata.first && !s.metadata.first.convened ? s.metadata.first.asked.length : s.stage1.length;
+  const votes = s.stage2.filter((r) => r.status === "ok").length, mute = s.stage2.length - votes;
+  const unranked = voters.length > 0 && s.metadata.aggregate_rankings.every((row) => row.final_rank == null);
+  const parts = [
+    failed > 0 ? `${few(failed)} of ${few(asked)} members failed` : null,
+    mute > 0 ? `${few(mute)} of ${few(s.stage2.length)} ${judged ? "judges" : "reviewers"} gave no ballot` : null,
+  ].filter(Boolean);
+  const lack = parts.length ? `${parts.join(", and ")}${unranked ? ", so nobody could rank" : ""}.` : "";
+  const basis = judged ? (votes > 0 ? `The ranking rests on ${count(votes, "ballot")}.` : "")
+    : s.stage3?.fallback ? fallbacks[s.stage3.fallback](s.stage3)
+    : !s.stage3 && unranked ? "This is one member’s answer."
+    : `The answer rests on ${count(there, "answer")}${voters.length > 0 && !unranked ? ` and ${count(votes, "ballot")}` : ""}.`;
+  return el("p", {}, el("strong", {}, "Degraded. "), `${lack.replace(/^./, (letter) => letter.toUpperCase())} ${basis}`.trim());
+}
+
+// reasons says why members failed. A reason that several share is said once.
+function reasons(degradation) {
+  const groups = Map.groupBy(degradation, (d) => JSON.stringify([d.stage, d.code, d.message]));
+  return el("details", { class: "fold" }, el("summary", {}, "Reasons"), el("ul", {}, [...groups.values()].map((group) => {
+    const [{ stage, code, message }] = group, names = group.map((d) => d.model);
+    return el("li", {}, `${stages[stage]}: ${names.length > 1 ? `${few(names.length)} members, ${listed(names)}` : names[0]}: ${message} (${code})`);
+  })));
 }
 
 // part makes a section of the view, hidden until it has content.
@@ -428,7 +687,7 @@ function part(name, title, ...content) {
 function usually({ sessions, median_ms: median, p90_ms: most }) {
   const round = (ms) => (ms < 60_000 ? Math.ceil(ms / 5000) * 5000 : Math.round(ms / 30_000) * 30_000);
   const [low, high] = [lasting(round(median)), lasting(round(most))];
-  return ` · usually ${low === high ? `about ${low}` : `${low} to ${high}`} (${count(sessions, "session")})`;
+  return `, usually ${low === high ? `about ${low}` : `${low} to ${high}`} (${count(sessions, "session")})`;
 }
 
 // conversation shows the earlier turns, folded.
@@ -436,7 +695,7 @@ function conversation(messages) {
   const turns = messages.filter((m) => m.role === "user").length;
   return el("details", { class: "fold turns" }, el("summary", {}, `Earlier in this conversation: ${count(turns, "question")}`),
     messages.map((m) => el("div", { class: `turn ${m.role}` },
-      el("h3", {}, { user: "Question", assistant: "Answer", system: "Instructions" }[m.role] ?? m.role), show(el("div", { class: "prose" }), m.content))));
+      el("p", { class: "hint" }, { user: "Question", assistant: "Answer", system: "Instructions" }[m.role] ?? m.role), show(el("div", { class: "prose" }), m.content))));
 }
 
 // askOthers makes a button for a session that only some members answered. The button asks the others, in a new session,
@@ -466,11 +725,19 @@ function askOthers(id, what, { metadata }, signal) {
 function followUp(id, what, answered) {
   const { seed, timeout_seconds: timeout, query, ...same } = what; // the next question has its own seed and time
   const name = `follow-up ${id}`, draft = kept(name), store = () => keep(name, draft);
-  const field = el("textarea", { id: "follow-up", rows: 3, required: true, oninput: () => {
-    draft.text = field.value;
-    store();
-  } });
+  const fit = () => { // for browsers that do not fit a field to its text by themselves
+    if (CSS.supports("field-sizing", "content")) return;
+    field.style.height = "auto";
+    field.style.height = `${field.scrollHeight + 2}px`;
+  };
+  const field = el("textarea", { id: "follow-up", rows: 1, required: true, dir: "auto", placeholder: "Ask a follow-up question",
+    enterkeyhint: matchMedia("(pointer: coarse)").matches ? "enter" : "send", oninput: () => {
+      draft.text = field.value;
+      fit();
+      store();
+    } });
   field.value = draft.text ?? "";
+  requestAnimationFrame(fit);
   const trouble = el("div", { role: "alert" });
   const button = el("button", { class: "primary" }, "Ask");
   const form = el("form", {
@@ -490,8 +757,8 @@ function followUp(id, what, answered) {
         button.disabled = false; // after a success, the next session replaces the form
       }
     },
-  }, el("label", { for: "follow-up" }, "A follow-up question"), field, el("div", { class: "row" },
-    el("span", { class: "hint" }, "The council sees the whole conversation."), button), trouble);
+  }, el("label", { for: "follow-up", class: "hint" }, "The council sees the whole conversation."),
+  el("div", { class: "ask" }, field, button), trouble);
   sendOnEnter(field, form);
   return form;
 }
@@ -501,8 +768,8 @@ function download(label, name, type, text) {
   return el("button", { type: "button", class: "plain", onclick: () => save(new Blob([text()], { type }), name) }, label);
 }
 
-// written is a session as a Markdown document. The argument charted has the parts with its map.
-function written(s, what, charted) {
+// paper is a session as a Markdown document. The argument charted has the parts with its map.
+function paper(s, what, charted) {
   const lines = [];
   for (const m of what?.messages ?? [{ role: "user", content: what?.query ?? s.query }]) {
     lines.push(`# ${{ user: "Question", assistant: "Earlier answer", system: "Instructions" }[m.role] ?? m.role}`, m.content);
@@ -512,10 +779,15 @@ function written(s, what, charted) {
   lines.push("# Final answer", s.answer);
   if (!s.stage3) lines.push(origin(s));
   lines.push(...charted);
-  const ranking = s.metadata.aggregate_rankings.map((r) => (r.final_rank == null ? `Not ranked: ${r.model}` : `${r.final_rank}. ${r.model} (${r.borda_normalized.toFixed(2)})`)).join("\n");
+  const rows = s.metadata.aggregate_rankings, ranks = rows.map((r) => r.final_rank);
+  const ranking = rows.map((r) => `- ${nth(r.final_rank, ranks)}: ${r.model}${r.final_rank == null ? "" : ` (${r.borda_normalized.toFixed(2)})`}`).join("\n");
   if (s.stage2.length > 0) lines.push("# Ranking", ranking || "None.");
   for (const a of s.stage1) lines.push(`# Answer of ${a.model}`, a.response ?? `Failed: ${a.error?.message}`);
-  for (const r of s.stage2) lines.push(`# Review of ${r.model}`, r.ranking ?? `Failed: ${r.error?.message}`);
+  for (const r of s.stage2) {
+    lines.push(`# Review by ${r.model}`);
+    if (Object.keys(r.label_to_model).length > 0) lines.push(`Key: ${key(r)}.`);
+    lines.push(r.ranking ?? `Failed: ${r.error?.message}`);
+  }
   lines.push(`Session ${s.session_id}, ${s.created}, ${s.status}.`);
   return `${lines.join("\n\n")}\n`;
 }
