@@ -109,7 +109,7 @@ func TestPreference(t *testing.T) {
 	for len(labels(t, evidence)) < 2 && t.Context().Err() == nil {
 		p.says(choice+" [role=status]", "Stored.")
 	}
-	want := []string{"birch over birch dune synthesis, 4, wanted true", "tie over birch dune synthesis, 4, wanted true"}
+	want := []string{"birch over dune synthesis, 4, wanted true", "tie over birch dune synthesis, 4, wanted true"}
 	if diff := cmp.Diff(want, labels(t, evidence)); diff != "" {
 		t.Errorf("-want +kept:\n%s", diff)
 	}

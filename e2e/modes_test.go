@@ -82,7 +82,7 @@ func TestModes(t *testing.T) {
 	for name, mode := range map[string]struct{ request, parts, author string }{
 		"council":   {`"mode": "council"`, ranked + ended("Ranking"), "Written by amber, the chairman"},
 		"ranked":    {`"mode": "ranked"`, ranked + ended("Ranking"), ", word for word."},
-		"synthesis": {`"mode": "synthesis"`, answered + ended(""), "Written by amber, the chairman"},
+		"synthesis": {`"mode": "synthesis"`, ranked + ended(""), "Written by amber, the chairman"},
 		"vote":      {`"mode": "vote", ` + form, answered + ended(""), "The most frequent answer: 3 of 4 members. In the words of amber."},
 		"tied": {
 			`"mode": "vote", "models": ["amber", "birch"], ` + form, answered + ended(""),

@@ -4,34 +4,43 @@ import { getAgain, onUnauthorized } from "./api.js";
 import { away, el, problem } from "./dom.js";
 import { history } from "./history.js";
 import { again, home } from "./home.js";
-import { watch } from "./session.js";
 
 const $ = (id) => document.getElementById(id);
 
-// late is for a view that is loaded when it is opened. It returns a function that loads the view and its style. The
-// function first waits for the daemon, because not every browser loads a module again after a failure.
-const late = (name, file) => async (section, signal, ...given) => {
-  if (!document.getElementById("report-style")) {
+const loaded = new Set(); // files of views
+
+// late is for a view that is loaded when it is opened. It returns a function that loads the view and its style, if that
+// has a file of its own. The function first waits for the daemon, because not every browser loads a module again after a
+// failure.
+const late = (name, file, style) => async (section, signal, ...given) => {
+  if (!loaded.has(style ?? file)) {
     const state = el("div");
     section.append(state);
     await getAgain("healthz", away(state), signal).catch(() => {}); // every answer shows that the daemon is there
     state.remove();
     if (signal.aborted) return;
-    document.head.append(el("link", { id: "report-style", rel: "stylesheet", href: "assets/report.css" }));
+    loaded.add(style ?? file);
+    if (style) document.head.append(el("link", { rel: "stylesheet", href: style }));
   }
   const module = await import(file);
-  if (!signal.aborted) await module[name](section, signal, ...given);
+  if (signal.aborted) return;
+  const focused = [$("main"), section.querySelector("h1")].includes(document.activeElement);
+  const opened = module[name](section, signal, ...given);
+  if (focused) section.querySelector("h1")?.focus();
+  await opened;
 };
+
+const report = "assets/report.css";
 
 // The views by the first part of the address after the #. Each fills its section.
 const views = {
   "": { section: $("ask"), title: "Ask the council", open: home },
   again: { section: $("ask"), title: "Ask again", open: again },
   history: { section: $("history"), title: "History", open: history },
-  session: { section: $("session"), title: "Session", open: watch },
-  report: { section: $("report"), title: "Bias report", open: late("report", "./report.js") },
-  leaderboard: { section: $("leaderboard"), title: "Leaderboard", open: late("leaderboard", "./report.js") },
-  spend: { section: $("spend"), title: "Spend", open: late("spend", "./spend.js") },
+  session: { section: $("session"), title: "Session", open: late("watch", "./session.js") },
+  report: { section: $("report"), title: "Bias report", open: late("report", "./report.js", report) },
+  leaderboard: { section: $("leaderboard"), title: "Leaderboard", open: late("leaderboard", "./report.js", report) },
+  spend: { section: $("spend"), title: "Spend", open: late("spend", "./spend.js", report) },
 };
 const missing = {
   section: $("history"), title: "Not found",

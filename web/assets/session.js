@@ -187,21 +187,24 @@ function layout(section, signal, id) {
   const tools = el("div", { class: "actions", role: "group", "aria-label": "This session" }, stop, notify.button);
 
   const prose = el("div", { class: "prose" }), text = growing(prose), space = el("div", { class: "space" }, prose);
+  const room = el("div", { class: "room" }, space, said);
   const author = el("p", { class: "hint author" }), beginning = el("p", { class: "hint beginning" });
   const others = el("div"); // It holds the button of askOthers.
-  const answer = part("Answer", "Answer", space, said, author, beginning, others);
+  const answer = part("Answer", "Answer", room, author, beginning, others);
   const agreed = el("p", { class: "agreed" }), map = el("div", { class: "map", hidden: true });
   const agreement = part("Agreement", "Do they agree?", agreed, map);
   const further = part("Continue", "Continue");
+  let redraw = () => {}; // draws the choices of the form of preferences again
   const opened = new Set(); // members whose answers the reader has opened
   const still = steady(section, signal);
   const answers = answerTabs((model) => {
     opened.add(model);
+    redraw();
     if (ended) return;
     // The reader reads a member's answer now. So the final answer grows in its own space.
     still.hold();
-    if (space.style.height) return;
-    space.style.height = `${space.offsetHeight}px`;
+    if (room.style.height) return;
+    room.style.height = `${room.offsetHeight}px`;
     for (const [name, value] of Object.entries({ tabindex: "0", role: "region", "aria-label": "The answer so far" })) space.setAttribute(name, value);
   }), reviews = reviewList();
   const compared = el("div");
@@ -253,7 +256,7 @@ function layout(section, signal, id) {
     for (const { seats } of [answers, reviews]) for (const s of seats.values()) s.unreached(stopped);
     for (const step of steps.values()) step.removeAttribute("aria-current");
     prose.setAttribute("aria-busy", "false");
-    space.style.height = "";
+    room.style.height = "";
     for (const name of ["tabindex", "role", "aria-label"]) space.removeAttribute(name);
     if (mark) view.title(mark);
     if (mark === "✓") notify.tell();
@@ -271,10 +274,9 @@ function layout(section, signal, id) {
     const { form, draw } = preference(id, seen, Boolean(ended.stage3));
     choice.append(form);
     choice.hidden = false;
-    for (const event of ["click", "keydown", "toggle", "change"]) wholeAnswers.addEventListener(event, draw, true);
+    for (const event of ["toggle", "change"]) compared.addEventListener(event, draw, true);
     redraw = draw;
   };
-  let redraw = () => {}; // draws the choices of that form again
 
   let what; // the request; null if the daemon cannot return it, undefined until it is known
   // ended is the session, or null until its end. drawn says whether the actions on the session are shown.
@@ -291,10 +293,8 @@ function layout(section, signal, id) {
   };
   // openAnswer opens a member's answer for the reader, who is somewhere else on the page.
   const openAnswer = (model) => {
-    const s = answers.seats.get(model);
     answers.choose(model);
-    redraw();
-    return s;
+    return answers.seats.get(model);
   };
   const view = {
     runs: (stage) => !steps.get(stage).hidden,
