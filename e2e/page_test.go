@@ -447,7 +447,7 @@ func TestTooFewAnswers(t *testing.T) {
 	p.ask("Is there a quorum?")
 	p.says(said, "The session failed.")
 	notice := p.text("#session .notice.bad")
-	for _, want := range []string{"Too few members answered", "down: "} {
+	for _, want := range []string{"Too few members answered", "Two members, down and out: unauthorized: "} {
 		if !strings.Contains(notice, want) {
 			t.Errorf("the failure lacks %q: %q", want, notice)
 		}

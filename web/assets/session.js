@@ -3,8 +3,8 @@
 
 import { answerInto, answerTabs, comparison, key, opinions, reviewInto, reviewList } from "./answers.js";
 import { ask, cancel, convene, councils, follow, isFinal, keep, kept, now, request, session, tryAgain } from "./api.js";
-import { bar, cost, costing, differences, findings, spent, standings, totals, verdict } from "./audit.js";
-import { copyButton, count, el, few, Few, lasting, listed, nth, number, problem, save, sendOnEnter, tame } from "./dom.js";
+import { bar, costing, differences, findings, spent, standings, totals, verdict } from "./audit.js";
+import { copyButton, count, el, few, Few, lasting, listed, nth, number, problem, save, sendOnEnter, tame, usd } from "./dom.js";
 import { discard } from "./history.js";
 import { growing, ready, show } from "./markdown.js";
 import { decided, fewFirst, origin } from "./modes.js";
@@ -124,6 +124,13 @@ export async function watch(section, signal, id) {
         view.failed(data);
     }
   };
+  const handled = (type, data) => {
+    handle(type, data);
+    view.settle();
+  };
+  // The sum of what the replies cost so far is null if the cost of one is unknown.
+  view.spent = () => [...state.answers.values(), ...state.reviews.values()].filter((reply) => !reply.given)
+    .reduce((sum, { usage }) => (sum == null || usage.cost_usd == null ? null : sum + usage.cost_usd), 0);
   view.question(sessionStorage.getItem(`question ${id}`) ?? "A session of this daemon");
   // The page reads the request at the same time as the events. It tries again if the daemon cannot return the request
   // now. An older daemon never can.
@@ -137,7 +144,7 @@ export async function watch(section, signal, id) {
       .then((found) => { if (!signal.aborted) view.asked(...found, state.started); }, () => { asked = false; });
   };
   try {
-    await follow(id, handle, cut, signal);
+    await follow(id, handled, cut, signal);
   } catch (error) {
     if (!signal.aborted) view.lost(error);
   }
@@ -167,7 +174,7 @@ function layout(section, signal, id) {
   const notices = el("div", { role: "alert" });
   const stop = el("button", {
     type: "button", onclick: async () => {
-      if (!await sure(id) || ended) return;
+      if (!await sure(view.spent()) || ended) return;
       said.focus(); // a disabled button would lose the focus to the page
       stop.disabled = true;
       cancel(id).catch((error) => {
@@ -297,6 +304,7 @@ function layout(section, signal, id) {
     return answers.seats.get(model);
   };
   const view = {
+    settle: still.settle,
     runs: (stage) => !steps.get(stage).hidden,
     title: (mark, standing) => {
       if (signal.aborted) return;
@@ -492,7 +500,9 @@ function layout(section, signal, id) {
       const neutral = body.code === "cancelled";
       over(neutral ? "■" : "✗", ["cancelled", "interrupted"].includes(body.code));
       answers.order([]);
-      const shown = problem({ body: neutral ? { title: "Cancelled", detail: "what had arrived by then is below" } : body });
+      const shared = [...Map.groupBy(body.errors ?? [], (e) => JSON.stringify([e.message, e.fix])).values()].map((group) =>
+        ({ ...group[0], field: group.length > 1 ? `${Few(group.length)} members, ${listed(group.map((e) => e.field))}` : group[0].field }));
+      const shown = problem({ body: neutral ? { title: "Cancelled", detail: "what had arrived by then is below" } : { ...body, errors: shared } });
       if (neutral) shown.classList.remove("bad");
       notices.append(shown);
       took.replaceChildren(badge(neutral ? "cancelled" : "failed"));
@@ -550,17 +560,21 @@ function layout(section, signal, id) {
 // steady keeps an answer that the reader has opened where it is on the screen, when something above it grows. Not every
 // browser does so by itself, and none does at the top of a page.
 function steady(section, signal) {
-  let held = false, owed = 0, at = 0, place = null;
-  const top = () => place.getBoundingClientRect().top + scrollY;
-  const observer = new ResizeObserver(() => {
+  let held = false, place = null;
+  let at = 0; // where the place begins in the document, in pixels
+  let owed = 0; // a part of a pixel: a browser scrolls by whole ones
+  const top = () => place.getBoundingClientRect().top + scrollY + owed;
+  const settle = () => {
     const grown = top() - at;
     at += grown;
     if (!held || grown === 0 || at - grown - scrollY > innerHeight) return;
-    owed += grown; // a browser scrolls by whole pixels
     const before = scrollY;
-    scrollBy({ top: owed, behavior: "instant" });
-    owed -= scrollY - before;
-  });
+    scrollBy({ top: owed + grown, behavior: "instant" });
+    owed += grown - (scrollY - before);
+    if (Math.abs(owed) > 1) owed = 0; // the page is too short to scroll so far
+    place.style.top = `${-owed}px`;
+  };
+  const observer = new ResizeObserver(settle);
   const release = ({ target }) => {
     if (!place.closest("section").contains(target)) held = false;
     section.classList.toggle("held", held);
@@ -576,6 +590,7 @@ function steady(section, signal) {
       at = top();
       observer.observe(section.firstChild);
     },
+    settle: () => { if (held) settle(); },
     hold: () => {
       held = true;
       section.classList.add("held");
@@ -584,15 +599,11 @@ function steady(section, signal) {
   };
 }
 
-// sure asks the reader whether to cancel a session, and says what is spent.
-async function sure(id) {
-  const price = el("span");
+// sure asks the reader whether to cancel a session on which so much is spent. An unknown amount is null.
+async function sure(dollars) {
   const dialog = el("dialog", { class: "sure", "aria-labelledby": "sure-title" }, el("form", { method: "dialog" },
-    el("h2", { id: "sure-title" }, "Stop now?"), el("p", {}, "What is spent stays spent", price, "."),
+    el("h2", { id: "sure-title" }, "Stop now?"), el("p", {}, `What is spent stays spent${dollars ? `: ${usd(dollars)}` : ""}.`),
     el("div", { class: "row end" }, el("button", { value: "" }, "Go on"), el("button", { value: "stop", class: "primary" }, "Stop"))));
-  session(id, { unasked: true }).then(({ metadata: { usage } }) => {
-    if (usage.cost_usd != null) price.textContent = `: ${cost(usage.total)}`;
-  }, () => {}); // If this fails, the dialog does not say how much.
   document.body.append(dialog);
   const answer = new Promise((resolve) => { dialog.onclose = () => resolve(dialog.returnValue === "stop"); });
   dialog.showModal();
