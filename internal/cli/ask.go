@@ -20,6 +20,7 @@ import (
 	"github.com/councild/councild/internal/doors/client"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/spend"
 	"github.com/councild/councild/internal/store"
 )
 
@@ -35,7 +36,7 @@ type askCmd struct {
 	Seed       *int64   `placeholder:"N" help:"Replays labels and orders."`
 	Category   string   `placeholder:"NAME" help:"What the question is about: ${categories}."`
 	Language   string   `placeholder:"CODE" help:"Language of the question, two letters such as en."`
-	MaxCostUSD *float64 `name:"max-cost-usd" placeholder:"X" help:"Most that the session may cost, in US dollars."`
+	MaxCostUSD *float64 `name:"max-cost-usd" placeholder:"X" help:"Cost limit of the session in US dollars. The session stops asking once this is spent. Calls that are under way may pass it, unless limits are hard."`
 	Server     string   `placeholder:"URL" help:"Ask the daemon at this URL, with the first of LLM_COUNCIL_API_TOKENS; default: run it here."`
 	Estimate   bool     `help:"Ask nothing: say what the question would cost, and whether that is within the cost limits."`
 	Follow     string   `placeholder:"ID" help:"Ask nothing: follow this session at --server or LLM_COUNCIL_ADDR to its end."`
@@ -84,7 +85,7 @@ func (c askCmd) Run(ctx context.Context, std IO) error {
 		return c.explain(ctx, err, p.session)
 	}
 	if c.JSON {
-		_, _ = fmt.Fprintln(std.Stderr, "cost: "+bill)
+		_, _ = fmt.Fprintln(std.Stderr, bill.Sentence)
 		return writeIndented(std.Stdout, session)
 	}
 	if isTerminal(std.Stdout) {
@@ -149,10 +150,10 @@ func (c askCmd) checkNoQuestion() error {
 }
 
 // session runs the council in this process, has a daemon run or convene it, or follows a session of a daemon. bill is
-// a text about the cost of the session.
+// says what the session cost.
 func (c askCmd) session(
 	ctx context.Context, std IO, cfg config.Config, request council.Request, p *progress,
-) (session *council.Session, bill string, err error) {
+) (session *council.Session, bill spend.SessionCost, err error) {
 	if !c.atDaemon() {
 		return inProcess(ctx, std, cfg, c.Quiet, func(e *daemon.Engine) (council.Plan, error) { return e.Prepare(request) }, p)
 	}
@@ -357,12 +358,12 @@ func readText(ctx context.Context, r io.Reader, most int64) (string, error) {
 }
 
 // inProcess runs in this process the plan that the function prepare makes. If a daemon holds the record store, the
-// session leaves no records. bill is a line about the cost of the session.
+// session leaves no records. bill says what the session cost.
 func inProcess(
 	ctx context.Context, std IO, cfg config.Config, quiet bool, prepare func(*daemon.Engine) (council.Plan, error), p *progress,
-) (_ *council.Session, bill string, err error) {
+) (_ *council.Session, bill spend.SessionCost, err error) {
 	if err := cfg.RequireCouncil(); err != nil {
-		return nil, "", usageError{err}
+		return nil, bill, usageError{err}
 	}
 	log := slog.New(slog.DiscardHandler)
 	if !quiet {
@@ -385,12 +386,12 @@ func inProcess(
 				Message: held.Error() + "; to have a running daemon answer and record, use --server",
 			})
 		default:
-			return nil, "", err
+			return nil, bill, err
 		}
 	}
 	ledger, why, err := openLedger(ctx, cfg, log)
 	if err != nil {
-		return nil, "", err
+		return nil, bill, err
 	}
 	if ledger != nil {
 		defer ledger.Close(ctx)
@@ -408,20 +409,20 @@ func inProcess(
 		Version:        std.Version,
 	})
 	if err != nil {
-		return nil, "", err
+		return nil, bill, err
 	}
 	defer e.Close(ctx)
 	plan, err := prepare(e)
 	if err != nil {
-		return nil, "", err
+		return nil, bill, err
 	}
 	plan.Deltas = p.answer != nil
 	session, err := e.Run(ctx, plan, p, nil)
 	if err != nil {
-		return nil, "", err
+		return nil, bill, err
 	}
 	session.Metadata.Warnings = append(session.Metadata.Warnings, warnings...)
-	return session, billed(session, plan.MaxCostUSD, e.Limits()), nil
+	return session, spend.CostOf(session, plan.MaxCostUSD, e.Limits()), nil
 }
 
 // readable returns an error in a form for the user. A council.Error becomes an error that names every field. Other
@@ -443,8 +444,8 @@ type printed struct {
 	members int
 	// convene is the command that convenes the council after the session. It is "" if there is none.
 	convene string
-	// bill is the cost of the session as text. It is "" while the session runs.
-	bill string
+	// bill says what the session cost. It is empty while the session runs.
+	bill spend.SessionCost
 	// figures asks for the ranking as a table of figures too.
 	figures bool
 }
@@ -502,11 +503,14 @@ func printSession(w io.Writer, s *council.Session, more printed) error {
 	if more.figures && len(s.Metadata.AggregateRankings) > 0 {
 		printFigures(&b, s.Metadata.AggregateRankings)
 	}
+	if more.bill.Left != "" {
+		line("Budget", more.bill.Left)
+	}
 	if took := time.Duration(s.Metadata.Timing.TotalMS * float64(time.Millisecond)); s.Status != council.StatusRunning {
 		fmt.Fprintf(&b, "%s · ", took.Round(time.Second))
 	}
-	if more.bill != "" {
-		fmt.Fprintf(&b, "%s · ", more.bill)
+	if more.bill.Cost != "" {
+		fmt.Fprintf(&b, "%s · ", more.bill.Cost)
 	}
 	fmt.Fprintf(&b, "session %s: %s\n", s.ID, s.Status)
 	_, err := io.WriteString(w, b.String())

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"strings"
 
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
@@ -115,51 +114,15 @@ func estimateHere(
 	return estimated, nil
 }
 
-// billAt returns a text about the cost of a session. It asks the daemon for the limits of the session and of today.
-func billAt(ctx context.Context, d *client.Client, s *council.Session) string {
+// billAt returns the bill of a session. It asks the daemon. If the daemon does not answer, the bill has only the cost.
+func billAt(ctx context.Context, d *client.Client, s *council.Session) (b spend.SessionCost) {
 	bounded, cancel := context.WithTimeout(ctx, sessionsTimeout)
 	defer cancel()
-	var asked council.Request
-	var today spend.Costs
-	err := errors.Join(d.Get(bounded, client.Path(s.ID)+"/request", &asked), d.Get(bounded, "/v1/spend?days=1", &today))
-	bill := billed(s, asked.MaxCostUSD, today.Limits)
-	if err != nil {
-		bill += "; the daemon does not say what is left of each limit"
-	}
-	return bill
-}
-
-// billed returns a text about the cost of a session. It also says what is left of the limit of the session and of the
-// limits of today.
-func billed(s *council.Session, limit *float64, today []spend.Limit) string {
 	if s == nil {
-		return ""
+		return b
 	}
-	var b strings.Builder
-	cost := s.Metadata.Usage.CostUSD
-	b.WriteString(costOf(s.Metadata.Usage))
-	if cost != nil && limit != nil {
-		fmt.Fprintf(&b, "; %s of the session's %s left", money(max(0, *limit-*cost)), money(*limit))
+	if err := d.Get(bounded, client.Path(s.ID)+"/cost", &b); err != nil {
+		return spend.CostOf(s, nil, nil)
 	}
-	for _, l := range today {
-		fmt.Fprintf(&b, "; %s of today's %s left", money(l.Left.Float64()), money(l.Limit.Float64()))
-		if l.Scope == spend.ScopeToken {
-			b.WriteString(" for this token")
-		}
-	}
-	return b.String()
-}
-
-// costOf returns the cost of a session as text. JSON has the exact amount.
-func costOf(u council.TotalUsage) string {
-	return dollars(council.Usage{CostUSD: u.CostUSD, Partial: u.Total.Partial})
-}
-
-// money returns an amount for reading. An amount below one dollar has four digits after the point, because many
-// questions cost less than a cent.
-func money(amount float64) string {
-	if amount < 1 {
-		return fmt.Sprintf("$%.4f", amount)
-	}
-	return fmt.Sprintf("$%.2f", amount)
+	return b
 }

@@ -30,7 +30,7 @@ func TestAskEstimates(t *testing.T) {
 	d := startDaemon(t, env)
 	for _, at := range [][]string{nil, {"--server", d.URL()}} {
 		code, stdout, stderr := command(t, append([]string{"ask", "--estimate", "--max-cost-usd", "5", "Which way?"}, at...)...)
-		for _, want := range []string{"  a\n", "  b\n", "5  total, without retries", "Limit of the session: 0 used and 0 reserved of 5, 5 left", "It would be accepted: it is within all limits."} {
+		for _, want := range []string{"  a\n", "  b\n", "5  total, without retries", "\n5 calls, at most $0.084.\nWithin budget.\n"} {
 			if code != exitOK || !strings.Contains(stdout, want) {
 				t.Errorf("%s: exit %d, %q is missing: %s%s", at, code, want, stdout, stderr)
 			}
@@ -40,7 +40,7 @@ func TestAskEstimates(t *testing.T) {
 		if err := json.Unmarshal([]byte(stdout), &e); err != nil || code != exitFound {
 			t.Fatalf("%s: exit %d, %v: %s%s", at, code, err, stdout, stderr)
 		}
-		if e.Fits || e.Refusal == nil || !strings.Contains(*e.Refusal, "max_cost_usd: the limit is 0.001 US dollars") {
+		if e.Fits || e.Refusal == nil || !strings.Contains(*e.Refusal, "max_cost_usd: the limit is $0.001") {
 			t.Errorf("%s: a limit that is too low: %+v", at, e)
 		}
 		code, _, stderr = command(t, append([]string{"ask", "--estimate", "--models", "a,x", "Which way?"}, at...)...)
@@ -63,12 +63,11 @@ func TestAskSaysTheCost(t *testing.T) {
 	for _, at := range [][]string{nil, {"--server", d.URL()}} {
 		code, stdout, stderr := command(t, append([]string{"ask", "Which way?"}, at...)...)
 		lines := strings.Split(strings.TrimSpace(stdout), "\n")
-		bill := lines[len(lines)-1]
-		if code != exitOK || !strings.Contains(bill, "s · $0.0") || !strings.Contains(bill, "; $4.9") ||
-			!strings.Contains(bill, " of the session's $5.00 left") || strings.Contains(stderr, "$") {
+		bill := strings.Join(lines[len(lines)-2:], "\n")
+		if code != exitOK || !strings.Contains(bill, "s · $0.0") || !strings.Contains(bill, "Budget     $4.98 of the session's $5.00 left.") || strings.Contains(stderr, "$") {
 			t.Errorf("%s: exit %d: %q, stderr %q", at, code, bill, stderr)
 		}
-		if today := strings.Contains(bill, "; $6.9") && strings.Contains(bill, " of today's $7.00 left"); today != (at != nil) {
+		if today := strings.Contains(bill, " left. $6.9") && strings.Contains(bill, " of today's $7.00 left."); today != (at != nil) {
 			t.Errorf("%s: %q", at, bill)
 		}
 		code, stdout, stderr = command(t, append([]string{"ask", "--quiet", "Which way?"}, at...)...)
@@ -76,7 +75,7 @@ func TestAskSaysTheCost(t *testing.T) {
 			t.Errorf("%s: exit %d: %s%q", at, code, stdout, stderr)
 		}
 		_, _, stderr = command(t, append([]string{"ask", "--json", "Which way?"}, at...)...)
-		if !strings.Contains(stderr, "cost: $0.0") || !strings.Contains(stderr, " of the session's $5.00 left") {
+		if !strings.Contains(stderr, "It cost $0.0") || !strings.Contains(stderr, " of the session's $5.00 left.") {
 			t.Errorf("%s: with --json, stderr is %q", at, stderr)
 		}
 	}

@@ -358,7 +358,7 @@ func (b *begun) announce(std IO, start bool) error {
 		text += "Their cost has no bound: the price of a model, or LLM_COUNCIL_MAX_OUTPUT_TOKENS, is not set. A new question " +
 			"begins while the cost so far is below --max-cost-usd. Questions in flight can then exceed that limit.\n"
 	} else {
-		text += fmt.Sprintf("They cost $%.2f at most; as a rule much less. --max-cost-usd is never exceeded.\n", *b.bound)
+		text += fmt.Sprintf("They cost at most %s, and usually much less. --max-cost-usd is never exceeded.\n", spend.FromFloat(*b.bound).Dollars())
 	}
 	if c := trial.FindCopies(b.asked()); c.Questions > 0 {
 		text += fmt.Sprintf("Warning: %d questions are copies of others up to numbers and names, such as %.64q and "+
@@ -421,7 +421,7 @@ func (b *begun) run(ctx context.Context, std IO, c batchFlags) error {
 			}
 		}
 	}
-	text := fmt.Sprintf("%d questions, %d without an answer, %s\n", len(results), failed, dollars(usage))
+	text := fmt.Sprintf("%d questions, %d without an answer, %s\n", len(results), failed, spend.Cost(usage))
 	if graded > 0 {
 		text += fmt.Sprintf("Right: %.4g of %d\n", right, graded)
 	}
@@ -443,7 +443,7 @@ func (b *begun) ask(ctx context.Context, std IO, c batchFlags) (trial.Outcome, e
 		o.Progress = func(p trial.Progress) {
 			left := time.Duration(float64(time.Since(start)) / float64(p.Done) * float64(p.Questions-p.Done)).Round(time.Second)
 			_, _ = fmt.Fprintf(std.Stderr, "\r\x1b[K%d of %d questions, %s, some %v left",
-				p.Done, p.Questions, dollars(p.Usage), left)
+				p.Done, p.Questions, spend.Cost(p.Usage), left)
 			if p.Done == p.Questions {
 				_, _ = fmt.Fprintln(std.Stderr)
 			}
@@ -462,11 +462,11 @@ func (b *begun) stopped(out trial.Outcome) error {
 	case trial.StoppedByCap:
 		could := "more than that"
 		if out.Next != nil {
-			could = fmt.Sprintf("$%.6f", *out.Next)
+			could = spend.FromFloat(*out.Next).Dollars()
 		}
-		why = fmt.Sprintf("$%.6f are left of --max-cost-usd, and the next question can cost %s: "+
+		why = fmt.Sprintf("%s of --max-cost-usd is left, and the next question can cost %s: "+
 			"run the same command with a higher limit to continue",
-			out.Left, could)
+			spend.FromFloat(out.Left).Dollars(), could)
 	case trial.StoppedUnknown:
 		why = "no price is known for the calls, so --max-cost-usd cannot hold: give the models' prices in LLM_COUNCIL_PRICES"
 	default:
@@ -477,20 +477,8 @@ func (b *begun) stopped(out trial.Outcome) error {
 		waiting = fmt.Sprintf(" (%d of them wait for earlier ones: they have no line in the file yet, "+
 			"and are not paid for again)", n)
 	}
-	return stoppedError{fmt.Errorf("%d of %d questions are over%s, $%.4f count against --max-cost-usd; %s",
-		out.Over, len(b.questions), waiting, out.CostUSD, why)}
-}
-
-// dollars returns the cost of calls as text.
-func dollars(u council.Usage) string {
-	switch {
-	case u.CostUSD == nil:
-		return "cost unknown"
-	case u.Partial:
-		return fmt.Sprintf("at least $%.4f", *u.CostUSD)
-	default:
-		return fmt.Sprintf("$%.4f", *u.CostUSD)
-	}
+	return stoppedError{fmt.Errorf("%d of %d questions are over%s, %s counts against --max-cost-usd; %s",
+		out.Over, len(b.questions), waiting, spend.FromFloat(out.CostUSD).Dollars(), why)}
 }
 
 // completerFunc makes a function a council.Completer.

@@ -28,7 +28,7 @@ type judgeCmd struct {
 	Criteria   string   `placeholder:"TEXT" help:"What the judges look for, in place of general quality."`
 	Rubric     []string `sep:"none" placeholder:"TEXT" help:"A statement about the only answer. The judges vote on it (repeatable)."`
 	Seed       *int64   `placeholder:"N" help:"Replays labels and orders."`
-	MaxCostUSD *float64 `name:"max-cost-usd" placeholder:"X" help:"Most that the session may cost, in US dollars."`
+	MaxCostUSD *float64 `name:"max-cost-usd" placeholder:"X" help:"Cost limit of the session in US dollars. The session stops asking once this is spent. Calls that are under way may pass it, unless limits are hard."`
 	Server     string   `placeholder:"URL" help:"Have the daemon at this URL judge, with the first of LLM_COUNCIL_API_TOKENS; default: run it here."`
 	Estimate   bool     `help:"Ask nothing: say what it would cost, and whether that is within the cost limits."`
 	JSON       bool     `name:"json" help:"Print the result as JSON."`
@@ -67,7 +67,7 @@ func (c judgeCmd) Run(ctx context.Context, std IO) error {
 	}
 	p := newProgress(io.Discard, std.Stderr)
 	var session *council.Session
-	var bill string
+	var bill spend.SessionCost
 	if c.Server == "" {
 		session, bill, err = inProcess(ctx, std, cfg, false, prepare, p)
 	} else {
@@ -83,7 +83,7 @@ func (c judgeCmd) Run(ctx context.Context, std IO) error {
 	if err != nil {
 		return explain(ctx, err, p.session)
 	}
-	defer func() { _, _ = fmt.Fprintln(std.Stderr, "cost: "+bill) }()
+	defer func() { _, _ = fmt.Fprintln(std.Stderr, bill.Sentence) }()
 	judgement := ranking.Judged(session)
 	if c.JSON {
 		return writeIndented(std.Stdout, judgement)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/spend"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -41,7 +42,7 @@ Answer     the synthesis of gpt
 Ranking    1. gpt, 2. claude and gemini, not ranked down and late
 Missing    the review of down: connection refused (unavailable)
 Warning    no price for gpt (cost_unknown)
-FIGURES3m12s · $0.3100 · session 01a2: degraded
+FIGURES3m12s · $0.31 · session 01a2: degraded
 `
 	const figures = `
 RANK  MODEL   BORDA       WINS  VOTES  VOTE COVERAGE
@@ -52,7 +53,7 @@ RANK  MODEL   BORDA       WINS  VOTES  VOTE COVERAGE
 -     late    not ranked        0      high
 
 `
-	for _, more := range []printed{{bill: "$0.3100"}, {bill: "$0.3100", figures: true}} {
+	for _, more := range []printed{{bill: spend.SessionCost{Cost: "$0.31"}}, {bill: spend.SessionCost{Cost: "$0.31"}, figures: true}} {
 		var b strings.Builder
 		if err := printAnswer(&b, s, more); err != nil {
 			t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/spend"
 	"github.com/councild/councild/internal/stat"
 	"github.com/councild/councild/internal/store"
 )
@@ -176,8 +177,9 @@ func (c runProbeCmd) cost(cfg config.Config, plans []council.Plan) string {
 		return text + "They cost nothing: the members are simulated, and so are their prices.\n"
 	case cfg.MaxCostUSD != nil:
 		text += fmt.Sprintf("LLM_COUNCIL_MAX_COST_USD lets no call start once the answers to a question, "+
-			"or a round of reviews, have cost $%g: about $%g in all.\n",
-			*cfg.MaxCostUSD, *cfg.MaxCostUSD*float64(len(plans)*(1+c.Repeats)))
+			"or a round of reviews, have cost %s: about %s in all.\n",
+			spend.FromFloat(*cfg.MaxCostUSD).Dollars(),
+			spend.FromFloat(*cfg.MaxCostUSD*float64(len(plans)*(1+c.Repeats))).Dollars())
 	default:
 		text += "What they will cost is not known: providers tell it with the reply, or not at all.\n"
 	}
@@ -236,13 +238,7 @@ func (p probed) write(w io.Writer, path string) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	cost := "cost unknown"
-	if p.Usage.CostUSD != nil {
-		cost = fmt.Sprintf("$%.4f", *p.Usage.CostUSD)
-		if p.Usage.Partial {
-			cost = "at least " + cost
-		}
-	}
+	cost := spend.Cost(p.Usage)
 	_, err := fmt.Fprintf(w, `
 %d questions, %d rounds each; %d answers or reviews missing; %s
 Records: %s

@@ -123,7 +123,7 @@ func TestProbeThatFails(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "probe.jsonl")
 	code, _, stderr := command(t, "probe", "--yes", "--out", out, "Which way?", "And then?")
 	for _, part := range []string{
-		"2 questions", ": 20 calls.", "have cost $2: about $20 in all",
+		"2 questions", ": 20 calls.", "have cost $2.00: about $20.00 in all",
 		"question 1 of 2: 1 of 2 members answered", out + " holds the records so far",
 	} {
 		if !strings.Contains(stderr, part) {

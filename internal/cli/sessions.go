@@ -16,6 +16,7 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/doors/client"
 	"github.com/councild/councild/internal/sessions/journal"
+	"github.com/councild/councild/internal/spend"
 )
 
 // idLength is the length of the id of a session.
@@ -75,7 +76,7 @@ func table(sessions []council.Summary, columns int, now time.Time) string {
 	for i, s := range sessions {
 		cost := "-"
 		if s.CostUSD != nil {
-			cost = money(*s.CostUSD)
+			cost = spend.FromFloat(*s.CostUSD).Dollars()
 		}
 		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", ids[i], s.Status, age(now.Sub(s.Created)), cost)
 	}
@@ -201,7 +202,7 @@ func (c showSessionCmd) Run(ctx context.Context, std IO) error {
 		}
 		more := printed{convene: askCmd{Server: c.Server, Convene: id}.conveneCommand(id), figures: true}
 		if session.Status != council.StatusRunning {
-			more.bill = costOf(session.Metadata.Usage)
+			more.bill = spend.CostOf(session, nil, nil)
 		}
 		return printAnswer(std.Stdout, session, more)
 	})

@@ -181,17 +181,17 @@ func TestTableOfSessions(t *testing.T) {
 	sessions := []council.Summary{
 		session("01a22804-0fcd-725c-93d1-e9e5aced3d88", council.StatusRunning, 5*time.Second, "Über den Wolken\nmuß die Freiheit wohl grenzenlos sein?", nil),
 		session("01a22804-0fcd-7abc-93d1-e9e5aced3d88", council.StatusComplete, 26*time.Hour, "Why?", new(1.254)),
-		session("019f2804-0fcd-7abc-93d1-e9e5aced3d88", council.StatusFailed, 72*time.Hour, "Why\x1b[2J not?", new(0.0125)),
+		session("019f2804-0fcd-7abc-93d1-e9e5aced3d88", council.StatusFailed, 72*time.Hour, "Why\x1b[2J not?", new(0.00125)),
 	}
 	const wide = `QUESTION                                                SESSION          STATUS    AGE  COST
 Über den Wolken muß die Freiheit wohl grenzenlos sein?  01a22804-0fcd-72  running   5s   -
 Why?                                                    01a22804-0fcd-7a  complete  26h  $1.25
-Why[2J not?                                             019f2804-0fcd-7a  failed    3d   $0.0125
+Why[2J not?                                             019f2804-0fcd-7a  failed    3d   $0.0013
 `
 	const narrow = `QUESTION                        SESSION           STATUS    AGE  COST
 Über den Wolken muß die Freih…  01a22804-0fcd-72  running   5s   -
 Why?                            01a22804-0fcd-7a  complete  26h  $1.25
-Why[2J not?                     019f2804-0fcd-7a  failed    3d   $0.0125
+Why[2J not?                     019f2804-0fcd-7a  failed    3d   $0.0013
 `
 	for columns, want := range map[int]string{0: strings.Replace(wide, "SESSION ", "SESSION  ", 1), 72: narrow} {
 		if diff := cmp.Diff(want, table(sessions, columns, now)); diff != "" {

@@ -24,7 +24,7 @@ func TestSpend(t *testing.T) {
 		args []string
 		want string // parts, separated by "|"
 	}{
-		{[]string{"--by", "token"}, "3          3        0      0         1  y|of which at most 3 are uncertain; the cost of 1 calls is unknown"},
+		{[]string{"--by", "token"}, "$3.00      $3.00        0      0         1  y|$3.00 spent in all. Up to $3.00 of it is uncertain. The cost of 1 call is unknown, and not in the sum."},
 		{[]string{"--format", "csv", "--by", "token"}, "token,sessions,calls,total_usd|y,1,0,3,3,0|'=x,1,2,0.000000000001,0,1"},
 		{[]string{"--format", "json", "--token", "=x"}, `"total_usd": 0.000000000001`},
 	} {
@@ -88,13 +88,13 @@ func TestSpendVerify(t *testing.T) {
 		t.Fatal(err)
 	}
 	const problem = "1 line cannot be read (bad_checksum, first spend.jsonl line 1), at least 2 lines are missing"
-	check(1, "Lines that can be read: 1,|bad_checksum: 1, the first in spend.jsonl at line 1|Missing: at least 2.|Lost: at least 0.0|is damaged: "+problem+
+	check(1, "Lines that can be read: 1,|bad_checksum: 1, the first in spend.jsonl at line 1|Missing: at least 2.|Lost: at least $0.0|is damaged: "+problem+
 		"|councild report spend accept", "verify")
 	check(1, `"damaged": true|"missing_lines": 2|"unreadable_lines": 1|"file": "spend.jsonl"`, "verify", "--format", "json")
 	check(0, "These sums are too low, because the ledger is damaged: "+problem, "report")
 	check(0, "warning: these sums are too low, because the ledger is damaged: "+problem, "--format", "csv")
 	check(0, "Accepted: "+problem, "accept")
-	check(0, "Accepted on 2|1 lines cannot be read, at least 2 lines are missing, at least 0.0", "verify")
+	check(0, "Accepted on 2|1 lines cannot be read, at least 2 lines are missing, at least $0.0", "verify")
 	check(0, "a loss was accepted on 2")
 	check(0, "Nothing to accept", "accept")
 	l, err := daemon.OpenLedger(t.Context(), loaded(t), slog.New(slog.DiscardHandler))
@@ -166,7 +166,7 @@ func TestAskCounts(t *testing.T) {
 	if code, _, stderr := command(t, "ask", "--estimate", "Which way?"); code != exitFound {
 		t.Errorf("an estimate that a limit of the day leaves no room for: exit code %d: %s", code, stderr)
 	}
-	if code, stderr = ask(); code != 1 || !strings.Contains(stderr, "may cost 1 US dollars a day") || len(questions()) > 0 {
+	if code, stderr = ask(); code != 1 || !strings.Contains(stderr, "may cost $1.00 a day") || len(questions()) > 0 {
 		t.Errorf("over the limit of the day: exit code %d: %s", code, stderr)
 	}
 	daemontest.Setenv(t, env)

@@ -161,12 +161,5 @@ func authorOf(x council.Exclusion) string {
 
 // Cost returns the cost of a session in words.
 func Cost(u council.TotalUsage) string {
-	switch {
-	case u.CostUSD == nil:
-		return "cost: unknown"
-	case u.Total.Partial:
-		return fmt.Sprintf("cost: at least %v US dollars", spend.FromFloat(*u.CostUSD))
-	default:
-		return fmt.Sprintf("cost: %v US dollars", spend.FromFloat(*u.CostUSD))
-	}
+	return "cost: " + strings.TrimPrefix(spend.Cost(council.Usage{CostUSD: u.CostUSD, Partial: u.Total.Partial}), "cost ")
 }

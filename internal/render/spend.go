@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -34,39 +33,17 @@ func Spend(r spend.Costs) []byte {
 func writeSpent(b *bytes.Buffer, r spend.Costs) {
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	if len(r.Rows) > 0 {
-		_, _ = fmt.Fprintf(t, "USD\tUNCERTAIN\tUNKNOWN\tCALLS\tSESSIONS\t  %s\n", r.By)
+		_, _ = fmt.Fprintf(t, "COST\tUNCERTAIN\tUNKNOWN\tCALLS\tSESSIONS\t  %s\n", r.By)
 	}
 	for _, row := range r.Rows {
 		_, _ = fmt.Fprintf(t, "%v\t%v\t%d\t%d\t%d\t  %s\n",
-			row.Total, row.Uncertain, row.Unknown, row.Calls, row.Sessions, clip(cmp.Or(row.Key, "(none)")))
+			row.Total.Dollars(), row.Uncertain.Dollars(), row.Unknown, row.Calls, row.Sessions, clip(cmp.Or(row.Key, "(none)")))
 	}
 	_ = t.Flush()
 	if len(r.Rows) > 0 {
 		b.WriteString("\n")
 	}
-	b.WriteString(spent(r) + "\n")
-}
-
-// spent returns a sentence with the total cost.
-func spent(r spend.Costs) string {
-	var b strings.Builder
-	switch {
-	case r.Total > 0:
-		fmt.Fprintf(&b, "Total: %v US dollars", r.Total)
-	case r.Days == 0:
-		b.WriteString("Nothing spent yet")
-	case r.Days == 1:
-		b.WriteString("Nothing spent today (UTC)")
-	default:
-		fmt.Fprintf(&b, "Nothing spent in the last %d days", r.Days)
-	}
-	if r.Uncertain > 0 {
-		fmt.Fprintf(&b, ", of which at most %v are uncertain", r.Uncertain)
-	}
-	if r.Unknown > 0 {
-		fmt.Fprintf(&b, "; the cost of %d calls is unknown", r.Unknown)
-	}
-	return b.String() + "."
+	b.WriteString(r.Sentence + "\n")
 }
 
 // Ledger returns a text that says how much of a ledger can be read, and what is lost. The report is about all days.
@@ -86,7 +63,7 @@ func Ledger(r spend.Costs) []byte {
 			printable(s.Reason), s.Count, printable(s.File), s.Line)
 	}
 	for _, day := range slices.Sorted(maps.Keys(l.MissingUSD)) {
-		fmt.Fprintf(&b, "Lost: at least %v US dollars of %s.\n", l.MissingUSD[day], printable(day))
+		fmt.Fprintf(&b, "Lost: at least %s of %s.\n", l.MissingUSD[day].Dollars(), printable(day))
 	}
 	if l.Torn {
 		b.WriteString("The last line is not complete: a crash cut it, or it is being written. That is no damage.\n")
@@ -95,7 +72,7 @@ func Ledger(r spend.Costs) []byte {
 		fmt.Fprintf(&b, "Accepted on %s: %d lines cannot be read, at least %d lines are missing",
 			a.At.Format(time.RFC3339), a.Unreadable, a.Missing)
 		for _, day := range slices.Sorted(maps.Keys(a.MissingUSD)) {
-			fmt.Fprintf(&b, ", at least %v US dollars of %s", a.MissingUSD[day], printable(day))
+			fmt.Fprintf(&b, ", at least %s of %s", a.MissingUSD[day].Dollars(), printable(day))
 		}
 		b.WriteString(".\n")
 	}
@@ -125,7 +102,7 @@ func Estimate(e spend.Estimate) []byte {
 	row := func(calls int, expected, upper *spend.USD, name string) {
 		_, _ = fmt.Fprintf(t, "%s\t%s\t%d\t  %s\n", usdOrUnknown(expected), usdOrUnknown(upper), calls, name)
 	}
-	_, _ = fmt.Fprintln(t, "EXPECTED USD\tAT MOST USD\tCALLS\t  model")
+	_, _ = fmt.Fprintln(t, "ABOUT\tAT MOST\tCALLS\t  model")
 	for _, model := range slices.Sorted(maps.Keys(e.ByModel)) {
 		part := e.ByModel[model]
 		row(part.Calls, part.Expected, part.Upper, clip(model))
@@ -140,17 +117,9 @@ func Estimate(e spend.Estimate) []byte {
 		}
 	}
 	_ = t.Flush()
-	b.WriteString("\n")
-	if len(e.Unpriced) > 0 {
-		fmt.Fprintf(&b, "There is no price for these models: %s\n", printable(strings.Join(e.Unpriced, ", ")))
-	} else if e.Upper == nil {
-		b.WriteString("There is no upper limit, because nothing limits the models' output.\n")
-	}
-	writeLimits(&b, e.Limits)
-	if e.Refusal != nil {
-		fmt.Fprintf(&b, "It would be refused: %s\n", *e.Refusal)
-	} else {
-		b.WriteString("It would be accepted: it is within all limits.\n")
+	fmt.Fprintf(&b, "\n%s\n", printable(e.Sentence))
+	if e.BudgetSentence != "" {
+		fmt.Fprintln(&b, printable(e.BudgetSentence))
 	}
 	return b.Bytes()
 }
@@ -159,12 +128,11 @@ func usdOrUnknown(amount *spend.USD) string {
 	if amount == nil {
 		return "unknown"
 	}
-	return amount.String()
+	return amount.Dollars()
 }
 
 func writeLimits(b *bytes.Buffer, limits []spend.Limit) {
 	for _, l := range limits {
-		fmt.Fprintf(b, "Limit of the %s: %v used and %v reserved of %v, %v left\n",
-			l.Scope, l.Used, l.Reserved, l.Limit, l.Left)
+		fmt.Fprintln(b, l.Sentence)
 	}
 }

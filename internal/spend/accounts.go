@@ -366,7 +366,7 @@ func (b *Book) overDay(s *Account, day *scope, limit USD, ofToken bool) *council
 			return b.withoutLimit()
 		}
 		over = *s.Limit > limit-min(day.used(), limit)
-		why = fmt.Sprintf(", %v are held by sessions that run, and this one may cost %v", day.held, *s.Limit)
+		why = fmt.Sprintf(", %s is reserved by sessions that run, and this one may cost %s", day.held.Dollars(), s.Limit.Dollars())
 	}
 	if !over {
 		return nil
@@ -376,9 +376,8 @@ func (b *Book) overDay(s *Account, day *scope, limit USD, ofToken bool) *council
 	return &council.Error{
 		Code:       council.CodeOverBudget,
 		RetryAfter: resetsAt(now).Sub(now),
-		Detail: fmt.Sprintf("%s may cost %v US dollars a day (%s), %v are spent%s; "+
-			"wait until 00:00 UTC, or raise the limit",
-			whose, limit, name, day.spent(), why),
+		Detail: fmt.Sprintf("%s may cost %s a day (%s), %s is spent%s; wait until 00:00 UTC, or raise the limit",
+			whose, limit.Dollars(), name, day.spent().Dollars(), why),
 	}
 }
 
@@ -397,11 +396,10 @@ func (b *Book) tooLittle(s *Account) *council.Error {
 		Detail: "the cost limit of the session is too low for its first calls",
 		Fields: []council.FieldError{{
 			Field: "max_cost_usd",
-			Message: fmt.Sprintf("the limit is %v US dollars, and the first calls can cost %v, but may use "+
-				"only %d %% of it",
-				*s.Limit, *s.First, percent),
+			Message: fmt.Sprintf("the limit is %s, and the first calls can cost %s, but may use only %d %% of it",
+				s.Limit.Dollars(), s.First.Dollars(), percent),
 			Fix: fmt.Sprintf("give %v or more, where council and daemon allow it, or lower %s or the number of members",
-				least, b.o.Names.Of(council.SettingMaxOutputTokens)),
+				least.atLeast(), b.o.Names.Of(council.SettingMaxOutputTokens)),
 		}},
 	}
 }
@@ -676,7 +674,7 @@ func (b *Book) reserveLocked(r *Hold) *council.Failure {
 func (b *Book) roomLocked(r *Hold) string {
 	s := r.s
 	if r.bound > math.MaxInt64/2-s.held { // so that no sum of bounds overflows
-		return fmt.Sprintf("the request can cost %v US dollars", r.bound)
+		return fmt.Sprintf("the request can cost %s", r.bound.Dollars())
 	}
 	if s.Limit == nil {
 		return ""
@@ -686,9 +684,9 @@ func (b *Book) roomLocked(r *Hold) string {
 			return budgetSpent
 		}
 		if s.spent().Plus(s.expected) >= *s.Limit {
-			return fmt.Sprintf("the session's limit of %v US dollars is reached: "+
-				"%v are spent, and calls in flight are expected to cost %v",
-				*s.Limit, s.spent(), s.expected)
+			return fmt.Sprintf("the session's limit of %s is reached: "+
+				"%s is spent, and calls under way are expected to cost %s",
+				s.Limit.Dollars(), s.spent().Dollars(), s.expected.Dollars())
 		}
 		return ""
 	}
@@ -697,9 +695,9 @@ func (b *Book) roomLocked(r *Hold) string {
 	}
 	percent := s.share(r.at.Stage)
 	if most := s.Limit.share(percent); r.bound > most-min(s.used(), most) {
-		return fmt.Sprintf("the request can cost %v US dollars; %v of the session's %v are spent or reserved, "+
+		return fmt.Sprintf("the request can cost %s; %s of the session's %s is spent or reserved, "+
 			"and %s may take %d %%",
-			r.bound, s.used(), *s.Limit, r.at.Stage, percent)
+			r.bound.Dollars(), s.used().Dollars(), s.Limit.Dollars(), r.at.Stage, percent)
 	}
 	return ""
 }
@@ -975,8 +973,8 @@ func (b *Book) explain(code council.WarningCode, s *Account) string {
 		return "what the provider charged differs by more than 2 % from its tokens at the price that councild knows; " +
 			"look at the prices of "
 	case council.WarnCostUncertain:
-		return fmt.Sprintf("%v US dollars of the cost are uncertain: attempts that were cut off or failed count with "+
-			"the most that they can have cost, of ", s.uncertain)
+		return fmt.Sprintf("%s of the cost is uncertain, because attempts that failed or were cut off count with "+
+			"the most that they can have cost: ", s.uncertain.Dollars())
 	case council.WarnCostOverBound:
 		return "a provider charged more than the most that a request should have cost; " +
 			"the charge counts in full, and later bounds are raised in the same ratio, for "
@@ -1002,6 +1000,10 @@ type Limit struct {
 	Reserved USD        `json:"reserved_usd"` // reserved by sessions that run
 	Left     USD        `json:"left_usd"`
 	ResetsAt *time.Time `json:"resets_at"` // null in ScopeSession
+	// Hard says that no call passes the limit. Otherwise calls that are under way may pass it.
+	Hard bool `json:"hard"`
+	// Sentence says what is left of the limit, or in ScopeSession what the limit does.
+	Sentence string `json:"sentence"`
 }
 
 // Limits returns the daily limit for all sessions, and the daily limit for a token. It leaves out a limit that is not
@@ -1014,14 +1016,17 @@ func (b *Book) Limits(token string) []Limit {
 	reset := resetsAt(b.o.Now())
 	add := func(name string, limit *USD, s *scope) {
 		if limit != nil {
-			limits = append(limits, Limit{
+			l := Limit{
 				Scope:    name,
 				Limit:    *limit,
 				Used:     s.spent(),
 				Reserved: s.held,
 				Left:     *limit - min(s.used(), *limit),
 				ResetsAt: &reset,
-			})
+				Hard:     b.o.Hard,
+			}
+			l.say()
+			limits = append(limits, l)
 		}
 	}
 	add(ScopeDay, b.o.Day, cmp.Or(b.days[today], &scope{}))

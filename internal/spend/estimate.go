@@ -32,6 +32,18 @@ type Estimate struct {
 	Fits bool `json:"fits"`
 	// Refusal says which limit keeps a session from beginning now, and what to do. It is null if Fits is true.
 	Refusal *string `json:"refusal"`
+	// Sentence says how many calls the session makes and what they cost: "9 calls, about $0.32, at most $0.60."
+	// UsualSentence says it of any question. RestSentence says it of the calls that follow if the members that begin do
+	// not decide the session. It is "" if all members are asked at once.
+	Sentence      string `json:"sentence"`
+	UsualSentence string `json:"usual_sentence"`
+	RestSentence  string `json:"rest_sentence"`
+	// BudgetSentence says whether the session fits into the limits. It is "" without a limit.
+	BudgetSentence string `json:"budget_sentence"`
+	// LimitSentence says what a cost limit of a session does.
+	LimitSentence string `json:"limit_sentence"`
+
+	rest *USD // the expected cost of the calls after the members that begin, or nil
 }
 
 // Figure is the part of an estimate for one stage or one model.
@@ -291,6 +303,9 @@ func (b *Book) Estimate(plan council.Plan) Estimate {
 		ByModel:    map[string]Figure{},
 		Unpriced:   append([]string{}, b.unpriced(o.Models)...),
 		Limits:     b.Limits(plan.Token),
+		rest:       b.expected(all[len(least):]),
+
+		LimitSentence: LimitRule(b.o.Hard, "this"),
 	}
 	part := func(is func(planned) bool) Figure {
 		some := slices.DeleteFunc(slices.Clone(all), func(c planned) bool { return !is(c) })
@@ -308,7 +323,10 @@ func (b *Book) Estimate(plan council.Plan) Estimate {
 	}
 	e.Fits = e.Refusal == nil
 	if s.Limit != nil {
-		e.Limits = append([]Limit{{Scope: ScopeSession, Limit: *s.Limit, Left: *s.Limit}}, e.Limits...)
+		own := Limit{Scope: ScopeSession, Limit: *s.Limit, Left: *s.Limit, Hard: b.o.Hard}
+		own.say()
+		e.Limits = append([]Limit{own}, e.Limits...)
 	}
+	e.say()
 	return e
 }

@@ -41,6 +41,8 @@ type Costs struct {
 	Rows    []Row   `json:"rows"`   // days in their order, otherwise the largest total first
 	Limits  []Limit `json:"limits"` // today's limits
 	Ledger  *State  `json:"ledger"` // null if no ledger is kept
+	// Sentence says what was spent: "Nothing spent in the last 30 days."
+	Sentence string `json:"sentence"`
 }
 
 // Row is what the sessions of one day, token, user, council or model cost.
@@ -132,6 +134,7 @@ func ReadReport(lines Lines, end *End, a *Book, q Query, now time.Time) (Costs, 
 		}
 		return cmp.Or(cmp.Compare(y.Total, x.Total), cmp.Compare(x.Key, y.Key))
 	})
+	r.say()
 	return r, nil
 }
 

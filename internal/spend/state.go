@@ -281,7 +281,7 @@ func (s State) Problem() string {
 		parts = append(parts, fmt.Sprintf("at least %s missing", counted(s.Missing, "line is", "lines are")))
 	}
 	for _, day := range slices.Sorted(maps.Keys(s.MissingUSD)) {
-		parts = append(parts, fmt.Sprintf("at least %v US dollars of %s are lost", s.MissingUSD[day], day))
+		parts = append(parts, fmt.Sprintf("at least %s of %s is lost", s.MissingUSD[day].Dollars(), day))
 	}
 	return strings.Join(parts, ", ")
 }

@@ -287,6 +287,7 @@ func (a *API) routes() *chi.Mux {
 		{private, http.MethodGet, "/v1/council/{id}/events", a.events},
 		{private, http.MethodPost, "/v1/council/{id}/feedback", a.feedback},
 		{private, http.MethodGet, "/v1/council/{id}/request", a.request},
+		{computed, http.MethodGet, "/v1/council/{id}/cost", a.cost},
 		{asking, http.MethodPost, "/v1/council/{id}/convene", a.convene},
 		{asking, http.MethodPost, "/v1/council/estimate", a.estimate},
 		{asking, http.MethodPost, "/v1/judge", a.judge},

@@ -38,8 +38,12 @@ type CouncilCard struct {
 	AnswerForm *council.AnswerForm `json:"answer_form"` // null if the form of answers is open
 	// Calls is how many calls a session makes if none fails. LeastCalls is how many it makes if the members that begin
 	// decide it.
-	Calls         int      `json:"calls"`
-	LeastCalls    int      `json:"least_calls"`
+	Calls      int `json:"calls"`
+	LeastCalls int `json:"least_calls"`
+	// Sentence says how many calls a question takes and about what it costs. LimitSentence says what a cost limit of a
+	// session does.
+	Sentence      string   `json:"sentence"`
+	LimitSentence string   `json:"limit_sentence"`
 	MaxCostUSD    *float64 `json:"max_cost_usd"`
 	MaxQueryBytes int64    `json:"max_query_bytes"`
 	KeepsSessions bool     `json:"keeps_sessions"` // sessions in the background outlive the daemon
@@ -94,7 +98,7 @@ func (a *API) councils(w http.ResponseWriter, r *http.Request) error {
 		members := modelsOf(plan.Members())
 		reviewers := modelsOf(plan.Reviewers())
 		chairmen := modelsOf(plan.Chairmen())
-		estimate := a.o.Spend.Estimate(plan)
+		estimate := a.estimateOf(plan)
 		var first *int
 		if plan.First > 0 {
 			first = &plan.First
@@ -112,6 +116,8 @@ func (a *API) councils(w http.ResponseWriter, r *http.Request) error {
 			AnswerForm:    plan.Form,
 			Calls:         estimate.Calls,
 			LeastCalls:    estimate.LeastCalls,
+			Sentence:      estimate.UsualSentence,
+			LimitSentence: estimate.LimitSentence,
 			MaxCostUSD:    plan.MaxCostUSD,
 			MaxQueryBytes: a.o.MaxQueryBytes,
 			KeepsSessions: a.o.Kept.Journal != nil,

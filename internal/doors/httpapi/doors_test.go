@@ -11,6 +11,7 @@ import (
 	"github.com/councild/councild/internal/doors/httpapi"
 	"github.com/councild/councild/internal/doors/openai"
 	"github.com/councild/councild/internal/pipeline"
+	"github.com/councild/councild/internal/spend"
 	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/doortest"
 	"github.com/google/go-cmp/cmp"
@@ -37,6 +38,8 @@ func TestCouncils(t *testing.T) {
 	want := httpapi.CouncilCard{
 		Name: "default", Default: true, Members: []string{"amber", "birch", "cedar"}, Reviewers: []string{"amber", "birch"}, Chairman: "birch",
 		Fallbacks: []string{"cedar"}, AllowedModels: card.AllowedModels, Mode: council.ModeCouncil, Calls: 6, LeastCalls: 6, MaxCostUSD: new(2.5), MaxQueryBytes: 1 << 18,
+		Sentence:      "6 calls. No estimate: there is no price for birch.",
+		LimitSentence: "The session stops asking once this is spent. Calls that are under way may pass it.",
 	}
 	if diff := cmp.Diff(want, card); diff != "" || len(card.AllowedModels) < 4 {
 		t.Errorf("before any session: %s", diff)
@@ -71,6 +74,45 @@ func TestNoCouncil(t *testing.T) {
 	s := start(t, nil)
 	if list := fetch[httpapi.CouncilList](t, s, "/v1/councils").Councils; len(list) != 0 {
 		t.Errorf("got %+v", list)
+	}
+}
+
+// The panel, the estimate and the bill of a session say the same of its cost. After the first session, the cost of the
+// sessions of the council is what the next one is expected to cost.
+func TestMoneyInOneVoice(t *testing.T) {
+	s := start(t, nil, func(o *httpapi.Options, p *pipeline.Options) {
+		o.Models, o.Tokens = p.Models, doortest.Tokens(secret)
+	})
+	auth := []string{"Authorization", "Bearer " + secret}
+	call := func(method, path, body string, into any) {
+		t.Helper()
+		if resp, data := s.Call(t, method, path, body, auth...); resp.StatusCode != http.StatusOK || json.Unmarshal(data, into) != nil {
+			t.Fatalf("%s %s: %d %s", method, path, resp.StatusCode, data)
+		}
+	}
+	var session council.Session
+	call("POST", "/v1/council", `{"query":"x","max_cost_usd":1}`, &session)
+	cost := spend.FromFloat(*session.Metadata.Usage.CostUSD).Dollars()
+	var list httpapi.CouncilList
+	call("GET", "/v1/councils", "", &list)
+	if got, want := list.Councils[0].Sentence, "7 calls, about "+cost+"."; got != want {
+		t.Errorf("the panel says %q, want %q", got, want)
+	}
+	var e spend.Estimate
+	call("POST", "/v1/council/estimate", `{"query":"y"}`, &e)
+	if want := "7 calls, about " + cost + ". No upper limit: there is no price for birch."; e.Sentence != want {
+		t.Errorf("the estimate says %q, want %q", e.Sentence, want)
+	}
+	var bill spend.SessionCost
+	call("GET", "/v1/council/"+session.ID+"/cost", "", &bill)
+	if bill.Cost != cost || !strings.HasPrefix(bill.Sentence, "It cost "+cost+". $0.9") ||
+		!strings.Contains(bill.Left, " of the session's $1.00 left. $1.00 of today's $1.00 left. $1.00 of your $1.00 for today left.") {
+		t.Errorf("the bill is %+v", bill)
+	}
+	s.Daemon.SpendFails.Store(true)
+	call("GET", "/v1/council/"+session.ID+"/cost", "", &bill)
+	if strings.Contains(bill.Sentence, "today") || bill.Cost != cost {
+		t.Errorf("without a report the bill is %+v", bill)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/sessions"
+	"github.com/councild/councild/internal/spend"
 )
 
 // For a while, the same request to OpenAI's interface gets the same failure again, because SDKs repeat a failed request
@@ -84,14 +85,10 @@ func paidFor(calls int, u council.Usage) string {
 	if calls == 1 {
 		paid = "after 1 call was paid"
 	}
-	switch {
-	case u.CostUSD == nil:
+	if u.CostUSD == nil {
 		return paid
-	case u.Partial:
-		return fmt.Sprintf("%s (at least $%.4f)", paid, *u.CostUSD)
-	default:
-		return fmt.Sprintf("%s ($%.4f)", paid, *u.CostUSD)
 	}
+	return fmt.Sprintf("%s (%s)", paid, spend.Cost(u))
 }
 
 // stopping reports whether Cancel was called.

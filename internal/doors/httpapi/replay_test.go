@@ -303,7 +303,7 @@ func TestRepeatJoinsASessionThatEnds(t *testing.T) {
 			resp, data := s.Call(t, "POST", path, body)
 			want, words := 200, "the whole answer"
 			if failure != nil {
-				want, words = 400, "cancelled after 3 calls were paid ($0.0500)"
+				want, words = 400, "cancelled after 3 calls were paid ($0.05)"
 			}
 			if resp.StatusCode != want || !strings.Contains(string(data), words) || resp.Header.Get("Councild-Replayed") != "true" {
 				t.Errorf("%d %s", resp.StatusCode, data)

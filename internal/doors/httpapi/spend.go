@@ -86,7 +86,7 @@ func (a *API) estimate(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	plan.Token = a.label(r)
-	e := a.o.Spend.Estimate(plan)
+	e := a.estimateOf(plan)
 	e.ByMode = spend.EstimateModes(asked.Request, a.o.Council.Prepare, a.o.Spend.Estimate)
 	return WriteJSON(w, http.StatusOK, e)
 }
@@ -102,5 +102,39 @@ func (a *API) estimateJudge(w http.ResponseWriter, r *http.Request, p *Problems,
 		return err
 	}
 	plan.Token = a.label(r)
-	return WriteJSON(w, http.StatusOK, a.o.Spend.Estimate(plan))
+	return WriteJSON(w, http.StatusOK, a.estimateOf(plan))
+}
+
+// estimateOf returns the estimate of a plan. If the models have made too few calls to say what the session costs, it
+// is expected to cost as much as the newest sessions of the same council.
+func (a *API) estimateOf(plan council.Plan) spend.Estimate {
+	e := a.o.Spend.Estimate(plan)
+	if e.Expected != nil {
+		return e
+	}
+	if l := lately(a.sessions.Lately(plan.Council(), maxLately)); l != nil && l.MedianCostUSD != nil {
+		e.Expect(new(spend.FromFloat(*l.MedianCostUSD)))
+	}
+	return e
+}
+
+// cost is GET /v1/council/{id}/cost.
+func (a *API) cost(w http.ResponseWriter, r *http.Request) error {
+	s, err := a.find(r)
+	if err != nil {
+		return err
+	}
+	session, err := snapshot(s)
+	if err != nil {
+		return err
+	}
+	q := spend.Query{Days: 1}
+	if a.callerOf(r).token != nil {
+		q.Token = new(a.label(r))
+	}
+	var today []spend.Limit
+	if report, err := a.o.Spend.Spend(r.Context(), q); err == nil { // The cost is known without the limits.
+		today = report.Limits
+	}
+	return WriteJSON(w, http.StatusOK, spend.CostOf(session, s.Request().MaxCostUSD, today))
 }

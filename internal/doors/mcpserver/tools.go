@@ -15,6 +15,7 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/ranking"
 	"github.com/councild/councild/internal/render"
+	"github.com/councild/councild/internal/spend"
 )
 
 // defaultWait is how long a call waits for the end of a session by default, in seconds. maxWait is the longest wait
@@ -30,7 +31,7 @@ type councilArgs struct {
 	Question   string  `json:"question" jsonschema:"What the council is asked, with everything it has to know: it sees nothing else."`
 	Council    string  `json:"council,omitempty" jsonschema:"The name of the council; leave it out for the default one."`
 	Category   string  `json:"category,omitempty" jsonschema:"What the question is about, for the statistics."`
-	MaxCostUSD float64 `json:"max_cost_usd,omitempty" jsonschema:"Most that the session may cost, in US dollars."`
+	MaxCostUSD float64 `json:"max_cost_usd,omitempty" jsonschema:"Cost limit of the session in US dollars. The session stops asking once this is spent. Calls that are under way may pass it, unless limits are hard."`
 
 	Mode       council.Mode        `json:"mode,omitempty" jsonschema:"Which stages run; leave it out for the council's own. council: all. ranked: the best answer, word for word. synthesis: no reviews. vote: the most frequent answer. single: one model."`
 	First      *int                `json:"first,omitempty" jsonschema:"How many members begin, at least 1 and fewer than all; the others are asked if their answers differ."`
@@ -50,7 +51,7 @@ type judgeArgs struct {
 	Criteria   string          `json:"criteria,omitempty" jsonschema:"What the judges look for, in place of general quality."`
 	Rubric     []string        `json:"rubric,omitempty" jsonschema:"Statements about the one answer, on which the judges vote."`
 	Category   string          `json:"category,omitempty" jsonschema:"What the question is about, for the statistics."`
-	MaxCostUSD float64         `json:"max_cost_usd,omitempty" jsonschema:"Most that the session may cost, in US dollars."`
+	MaxCostUSD float64         `json:"max_cost_usd,omitempty" jsonschema:"Cost limit of the session in US dollars. The session stops asking once this is spent. Calls that are under way may pass it, unless limits are hard."`
 
 	Wait  int  `json:"wait_seconds,omitempty" jsonschema:"How long to wait for the result, in seconds. The session goes on afterwards."`
 	Fresh bool `json:"fresh,omitempty" jsonschema:"Have the same answers judged again, and pay again."`
@@ -315,7 +316,7 @@ func toolResult(r ToolResult) *mcp.CallToolResult {
 		fmt.Fprintf(&text, "Warning: %s: %s\n", w.Code, w.Message)
 	}
 	if r.CostUSD != nil {
-		fmt.Fprintf(&text, "Cost: $%.4f\n", *r.CostUSD)
+		fmt.Fprintf(&text, "Cost: %s\n", spend.FromFloat(*r.CostUSD).Dollars())
 	}
 	return linked(text.String(), r.SessionID)
 }
