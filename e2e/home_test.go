@@ -11,6 +11,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/spend"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -31,8 +32,9 @@ func (p *tab) request() council.Request {
 	return get[council.Request](p.T, p.origin+"/v1/council/"+id+"/request")
 }
 
-// TestHome holds that the home page says who is on the council, how many calls a question
-// takes, and, after a session, how long it took and what it cost.
+// TestHome holds that one line says which council answers, in which mode, how long that takes and what it costs: before the
+// first session without a time, and afterwards with the time and the cost of the sessions. Nothing says that a cost is not
+// known beside the cost.
 func TestHome(t *testing.T) {
 	t.Parallel()
 	models := members()
@@ -40,36 +42,56 @@ func TestHome(t *testing.T) {
 		models[i].Price = simllm.Price{Input: 1, Output: 10}
 	}
 	p := open(t, daemon(t, map[string]string{"CHAIRMAN": "cedar", "MAX_COST_USD": "0.5"}, models...), "")
-	facts := func() string {
-		return value[string](p, `[...document.querySelectorAll("#council dl > div")]`+
-			`.map((d) => [...d.children].map((c) => c.textContent).join(": ")).join("\n")`)
+	offer := func() string {
+		return value[string](p, `document.getElementById("offer").innerText.replace(/\s+/g, " ").trim()`)
 	}
-	p.until(`document.getElementById("council").checkVisibility()`)
-	want := "Mode: 4 answers, reviewed, one synthesis\nMembers: amber, birch, cedar, dune\nChairman: cedar\nA question: takes 9 calls\n" +
-		"Time: not known yet\nCost: not known yet\nCost limit: $0.5"
-	if got := facts(); got != want {
-		t.Errorf("before the first session it reads %q, want %q", got, want)
+	const mode = "Council default · 4 answers, reviewed, one synthesis · "
+	const unpriced = "9 calls. No estimate: there is no price for cedar, amber, birch and 1 other model."
+	p.says("#estimate", "9 calls.")
+	if got := offer(); !strings.HasPrefix(got, mode+"9 calls. No estimate: there is no price for ") {
+		t.Errorf("before the first session it reads %q, want %q", got, mode+unpriced)
 	}
+	p.shot("empty")
 	p.ask("What does it take?")
 	p.says(said, "The answer is complete.")
+	cost := p.session()["metadata"].(map[string]any)["usage"].(map[string]any)["cost_usd"].(float64)
 	p.do(chromedp.Click(chromedp.CSS(".brand")))
-	p.says("#council", "medians of the last 1 session.")
-	lately := get[struct {
-		Councils []struct {
-			Lately struct {
-				Median float64 `json:"median_ms"`
-				Cost   float64 `json:"median_cost_usd"`
-			}
-		}
-	}](t, p.origin+"/v1/councils").Councils[0].Lately
-	for _, want := range []string{
-		fmt.Sprintf("Time: %.1f s\n", lately.Median/1000), fmt.Sprintf("Cost: $%.4f\n", lately.Cost),
-	} {
-		if got := facts(); !strings.Contains(got, want) {
-			t.Errorf("it reads %q, without %q", got, want)
+	about := "9 calls, about " + spend.FromFloat(cost).Dollars() + "."
+	p.says("#estimate", about)
+	if got := offer(); got != mode+"under 1 s · "+about {
+		t.Errorf("after a session it reads %q", got)
+	}
+	p.choose("query", "What does the next one cost?")
+	p.says("#estimate", about+" No upper limit: there is no price for ")
+	p.says("#estimate", "Within budget. The session stops asking once $0.50 is spent. Calls that are under way may pass it.")
+	if got := value[string](p, `document.getElementById("ask").innerText`); strings.Contains(got, "not known yet") {
+		t.Errorf("beside a known cost it reads %q", got)
+	}
+	p.shot("estimate")
+	p.do(chromedp.Click(chromedp.CSS("#options summary")))
+	facts := value[string](p, `[...document.querySelectorAll("#council-facts > div")]`+
+		`.map((d) => [...d.children].map((c) => c.textContent).join(": ")).join("\n")`)
+	if want := "Members: amber, birch, cedar, dune\nChairman: cedar"; facts != want {
+		t.Errorf("the seats read %q, want %q", facts, want)
+	}
+	p.says("#cost-use", "The session stops asking once this is spent. Calls that are under way may pass it.")
+	if got := value[string](p, `document.getElementById("max_cost_usd").placeholder`); got != "$0.50" {
+		t.Errorf("the limit of the council reads %q", got)
+	}
+	p.look(390, 844, "dark")
+	p.shot("options")
+}
+
+// TestAmounts holds that the page writes amounts as the daemon does.
+func TestAmounts(t *testing.T) {
+	t.Parallel()
+	p := open(t, daemon(t, nil, members()...), "")
+	for _, usd := range []float64{0, 1e-12, 0.0000128, 0.0031, 0.0319, 0.05, 0.0994, 0.0996, 0.1, 0.3149, 0.996, 4.9713, 999.999, 1234567.5} {
+		want := spend.FromFloat(usd).Dollars()
+		if got := value[string](p, fmt.Sprintf(`import("/assets/dom.js").then((dom) => dom.usd(%g))`, usd)); got != want {
+			t.Errorf("%g is written %s, and the daemon writes %s", usd, got, want)
 		}
 	}
-	p.shot("home")
 }
 
 // TestChoices holds that members, chairman, cost limit, category and language are asked
@@ -79,7 +101,7 @@ func TestChoices(t *testing.T) {
 	env := map[string]string{"MODELS": "amber,birch,cedar", "ALLOWED_MODELS": "amber,birch,cedar,dune"}
 	p := open(t, daemon(t, env, members()...), "")
 	p.until(`!document.getElementById("models").hidden`)
-	p.do(chromedp.Click(chromedp.CSS("#choices summary")))
+	p.do(chromedp.Click(chromedp.CSS("#options summary")))
 	boxes := func() string {
 		return value[string](p, `[...document.querySelectorAll("#models-choice input")].map((b) => b.value + " " + b.checked).join(", ")`)
 	}
@@ -201,23 +223,25 @@ func TestFieldProblems(t *testing.T) {
 	p.until(`!document.getElementById("models").hidden`)
 	p.do(chromedp.Click(chromedp.ID("query")))
 	p.press("\r")
-	p.says("#query-problem", "write a question")
+	p.says("#query-problem", "Write a question.")
 	p.choose("query", "What is wrong?")
-	p.choose("max_cost_usd", "-1")
 	p.choose("language", "E1")
 	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelectorAll("#models-choice input").forEach((b) => { b.checked = false; })`))
 	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector("#models-choice input").click()`))
 	p.do(chromedp.Click(chromedp.CSS("#question-form .primary")))
-	for _, field := range []string{"models", "max_cost_usd", "language"} {
+	for _, field := range []string{"models", "language"} {
 		p.until(fmt.Sprintf(`((place) => place.checkVisibility() && place.textContent)(document.getElementById("%s-problem"))`, field))
 	}
 	if got := value[string](p, `document.getElementById("query-problem").textContent`); got != "" {
 		t.Errorf("the question still has the problem %q", got)
 	}
 	p.shot("problems")
-	p.choose("max_cost_usd", "much")
-	p.do(chromedp.Click(chromedp.CSS("#question-form .primary")))
-	p.says("#max_cost_usd-problem", "number")
+	for _, amount := range []string{"much", "-1", "0", "0,50"} {
+		p.choose("max_cost_usd", amount)
+		p.do(chromedp.Click(chromedp.CSS("#question-form .primary")))
+		p.says("#max_cost_usd-problem", "Enter an amount in US dollars, such as 0.50.")
+		p.says("#ask-problem", "Your question has not been sent. See the fields that are marked.")
+	}
 }
 
 // firstPaint is how many bytes the page may take over the wire until it is painted.

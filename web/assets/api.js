@@ -21,21 +21,51 @@ export function onUnauthorized(ask) {
     if (used !== token()) return true; // another call has a new token by now
     asking ??= ask(used !== null).finally(() => { asking = null; });
     const given = await asking;
-    if (given) sessionStorage.setItem("token", given);
+    if (given) keepToken(given);
     return Boolean(given);
   };
 }
 
-// The token is kept for this tab only. It is never part of an address.
-const token = () => sessionStorage.getItem("token");
+// The token is kept for this tab, or for this browser if the reader wants that. It is never part of an address.
+const token = () => sessionStorage.getItem("token") ?? remembered();
 
-// call sends a request. It throws a Problem if the call fails, or a TypeError if the daemon cannot be reached. If the
+// remembered is the token that this browser keeps, or null. A browser can refuse the page its storage.
+export function remembered() {
+  try {
+    return localStorage.getItem("token");
+  } catch {
+    return null;
+  }
+}
+
+function keepToken({ value, remember }) {
+  forget();
+  if (remember) {
+    try {
+      localStorage.setItem("token", value);
+      return;
+    } catch { /* then only this tab keeps it */ }
+  }
+  sessionStorage.setItem("token", value);
+}
+
+// forget removes the token from this tab and from this browser.
+export function forget() {
+  sessionStorage.removeItem("token");
+  try {
+    localStorage.removeItem("token");
+  } catch { /* nothing was kept */ }
+}
+
+// call sends a request. It throws a Problem if the call fails, or an error with the
+// property unreachable if the daemon cannot be reached. If the
 // daemon needs a token, call asks the reader for one, except if the request is unasked: the page sends such requests by
 // itself, again and again.
 export async function call(path, { headers = {}, unasked = false, ...options } = {}) {
   for (;;) {
     const used = token();
-    const response = await fetch(path, { ...options, headers: used ? { ...headers, Authorization: `Bearer ${used}` } : headers });
+    const response = await fetch(path, { ...options, headers: used ? { ...headers, Authorization: `Bearer ${used}` } : headers })
+      .catch((error) => { throw Object.assign(error, { unreachable: error instanceof TypeError }); });
     notice(response.headers.get("Date"));
     if (response.ok) return response;
     if (response.status === 401 && !unasked && await askToken(used)) continue;
@@ -234,11 +264,23 @@ const pause = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
 // request returns the request of a session, in the form in which it can be sent again.
 export const request = (id) => get(`${path(id)}/request`);
 
+let told = () => {}; // the function that onDemo sets
+
+// onDemo sets a function that gets the demo of GET /v1/councils, or null, each time the daemon answers with it.
+export function onDemo(tell) {
+  told = tell;
+}
+
+// offers returns the answer of GET /v1/councils. It returns null if the daemon does not answer, or is too old for it.
+export async function offers() {
+  const list = await get("v1/councils", { unasked: true }).catch(() => null);
+  if (list !== null) told(list.demo ?? null);
+  return list;
+}
+
 // councils returns the councils that the reader can ask, the default one first. It returns none if the daemon does
 // not answer, or is too old to list them.
-export function councils() {
-  return get("v1/councils", { unasked: true }).then((list) => list.councils, () => []);
-}
+export const councils = async () => (await offers())?.councils ?? [];
 
 let ahead = 0; // ms by which the daemon's clock is ahead of this one
 

@@ -41,11 +41,12 @@ export function number(value, digits = 2) {
   return value.toLocaleString("en", format).replace("-", "−");
 }
 
-// usd writes an amount of US dollars. Small amounts keep two significant digits.
+// usd writes an amount of US dollars, rounded to cents. Below ten cents it has up to two significant digits. USD.Dollars
+// of package spend follows the same rule.
 export function usd(amount) {
   if (amount == null) return "unknown";
-  const digits = amount > 0 && amount < 0.01 ? Math.min(12, 1 - Math.floor(Math.log10(amount))) : amount < 1 ? 4 : 2;
-  return `$${number(amount, amount === 0 ? 2 : digits)}`;
+  const digits = amount > 0 && amount < 0.1 ? Math.min(12, 1 - Math.floor(Math.log10(amount))) : 2;
+  return `$${amount.toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: digits })}`;
 }
 
 // seconds writes milliseconds as seconds.
@@ -133,21 +134,30 @@ export function save(blob, name) {
   setTimeout(() => URL.revokeObjectURL(url), 1000);
 }
 
-// sendOnEnter makes Enter in a field send its form, only once while the key is held. Shift+Enter starts a new line. On a
-// phone, whose keyboard has no such pair of keys, Enter starts a new line.
+// touched says whether the reader uses a finger. Phones have no Shift+Enter, so Enter starts a new line there.
+const touched = () => matchMedia("(pointer: coarse)").matches;
+
+// keys says what Enter does in a field with sendOnEnter. It is "" on a phone, where nothing needs to be said.
+export const keys = () => (touched() ? "" : "Enter to send, Shift+Enter for a new line.");
+
+// sendOnEnter makes Enter in a field send its form, only once while the key is held. Shift+Enter starts a new line.
 export function sendOnEnter(field, form) {
   field.addEventListener("keydown", (event) => {
-    if (event.key !== "Enter" || event.shiftKey || event.isComposing || matchMedia("(pointer: coarse)").matches) return;
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing || touched()) return;
     event.preventDefault();
     if (!event.repeat) form.requestSubmit();
   });
 }
 
-// problem shows what went wrong and how to correct it.
-export function problem(error) {
+// problem shows what went wrong and how to correct it. The argument lost says what that means for the reader if the
+// daemon does not answer.
+export function problem(error, lost = "") {
   const body = error.body ?? {};
+  if (error.unreachable) {
+    return el("div", { class: "notice bad" }, el("p", {}, el("strong", {}, "The daemon does not answer."), lost && ` ${lost}`));
+  }
   return el("div", { class: "notice bad" },
-    el("p", {}, el("strong", {}, body.title ?? "The request failed"), ": ", body.detail ?? error.message),
+    el("p", {}, el("strong", {}, body.title ?? "Something went wrong"), ": ", body.detail ?? error.message),
     body.errors?.length ? el("ul", {}, body.errors.map((e) => el("li", {}, `${e.field}: ${e.message}${e.fix ? `; ${e.fix}` : ""}`))) : null,
     body.request_id ? el("p", { class: "hint" }, `Request ${body.request_id}`) : null);
 }

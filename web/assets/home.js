@@ -1,7 +1,7 @@
-// The home page: the question form, the seats of the council, and the newest sessions.
+// The home page: the question form, the council that answers, the questions of a demo, and the newest sessions.
 
-import { ask, councils, getAgain, keep as store, kept } from "./api.js";
-import { away, count, el, lasting, problem, seconds, sendOnEnter, usd } from "./dom.js";
+import { ask, getAgain, keep as store, kept, offers } from "./api.js";
+import { away, count, el, keys, lasting, problem, sendOnEnter, usd } from "./dom.js";
 import { list } from "./history.js";
 import { fewFirst, formed, manner } from "./modes.js";
 
@@ -34,8 +34,12 @@ export async function home(section, signal) {
   fill();
   await list($("sessions"), $("sessions-title"), signal, { limit: 5 }, false);
   if (signal.aborted) return;
-  cards = await councils(); // after the list, which asks for a token and waits for the daemon
+  const offered = await offers(); // after the list, which asks for a token and waits for the daemon
   if (signal.aborted) return;
+  cards = offered?.councils ?? [];
+  $("no-council").hidden = offered === null || cards.length > 0;
+  $("question-form").hidden = !$("no-council").hidden;
+  suggest(offered?.demo?.questions ?? []);
   choose();
   read(); // takes what the reader typed meanwhile
   fill();
@@ -54,7 +58,7 @@ export async function again(section, signal, id) {
     keep();
     place.replaceChildren();
     window.history.replaceState(null, "", "#/"); // so that a reload keeps the reader's changes
-    $("choices").open = true;
+    $("options").open = true;
   } catch (error) {
     if (signal.aborted) return;
     place.replaceChildren(problem(error));
@@ -70,37 +74,40 @@ function choose() {
   describe();
 }
 
-// describe shows the seats of the council, and the usual time and cost of a question.
-function describe() {
-  $("council").hidden = council === null;
-  if (council === null) return;
-  const { members, reviewers, chairman, first, answer_form: form, lately, max_cost_usd: limit } = council;
-  const others = reviewers.join() === members.join() ? null : reviewers.join(", ");
-  $("ask").querySelector(".lead").hidden = (council.mode ?? "council") !== "council"; // It describes this mode.
-  const facts = [
-    ["Mode", manner(council)],
-    ["First", first ? fewFirst(first, members.length) : null],
-    ["Form", form ? formed(form) : null],
-    ["Members", members.join(", ")],
-    ["Reviewers", others],
-    ["Chairman", chairman],
-    ["A question", `takes ${calling(council)}`],
-    ["Time", lately === null ? "not known yet"
-      : `${seconds(lately.median_ms)}${lately.sessions < 10 ? "" : `; 9 of 10 took at most ${seconds(lately.p90_ms)}`}`],
-    ["Cost", lately === null ? "not known yet"
-      : lately.median_cost_usd === null ? "unknown: the models have no prices" : usd(lately.median_cost_usd)],
-    ["Cost limit", limit == null ? null : `$${limit}`],
-  ];
-  $("council-lately").textContent = lately
-    ? `Time and cost are medians of the last ${count(lately.sessions, "session")}${
-      lately.priced > 0 && lately.priced < lately.sessions ? `; the cost of ${lately.priced} is known` : ""}.`
-    : "";
-  $("council-facts").replaceChildren(...facts.filter(([, text]) => text).map(([name, text]) =>
-    el("div", {}, el("dt", {}, name), el("dd", {}, text))));
+// suggest shows the questions of a demo. A click asks one of them.
+function suggest(questions) {
+  $("examples").hidden = questions.length === 0;
+  $("examples-list").replaceChildren(...questions.map((question) => el("li", {}, el("button", {
+    type: "button", dir: "auto", onclick: () => {
+      $("query").value = question;
+      read();
+      $("question-form").requestSubmit();
+    },
+  }, question))));
 }
 
-// calling says how many calls a question takes.
-const calling = ({ calls, least_calls: least }) => `${least < calls ? `${least} to ` : ""}${count(calls, "call")}`;
+// describe shows what the council does with a question, how long that usually takes, and what it usually costs. The
+// options name its seats.
+function describe() {
+  $("estimate").replaceChildren(...(council?.sentence ? [el("p", {}, council.sentence)] : []));
+  $("council-line").textContent = "";
+  if (council === null) return;
+  const { name, members, reviewers, chairman, first, answer_form: form, lately, limit_sentence: rule } = council;
+  const facts = [
+    ["Members", members.join(", ")],
+    ["Reviewers", reviewers.join() === members.join() ? null : reviewers.join(", ")],
+    ["Chairman", chairman],
+    ["Time", lately === null || lately.sessions < 10 ? null : `9 of 10 sessions took at most ${lasting(lately.p90_ms)}`],
+  ];
+  const line = [
+    cards.length > 1 ? null : `Council ${name}`, manner(council), first ? fewFirst(first, members.length) : null,
+    form ? formed(form) : null, lately === null ? null : lately.median_ms < 1000 ? "under 1 s" : `about ${lasting(lately.median_ms)}`,
+  ];
+  $("council-line").textContent = `${line.filter(Boolean).join(" · ")} · `;
+  $("cost-use").textContent = rule ?? "";
+  $("council-facts").replaceChildren(...facts.filter(([, text]) => text).map(([title, text]) =>
+    el("div", {}, el("dt", {}, title), el("dd", {}, text))));
+}
 
 // fill writes the draft into the form, with the choices of the council.
 function fill() {
@@ -109,14 +116,10 @@ function fill() {
   const known = [...new Set([...members, ...allowed, ...chosen])];
   const several = cards.length > 1;
   $("councils").hidden = !several;
-  $("councils-choice").replaceChildren(...(several ? cards : []).map((card) => {
-    const radio = el("input", { type: "radio", name: "council", value: card.name, "aria-describedby": `about-${card.name}` });
-    radio.checked = card === council;
-    const cost = card.lately?.median_cost_usd;
-    const about = [manner(card), card.first ? fewFirst(card.first, card.members.length) : null, card.members.join(", "),
-      card.chairman ? `chairman ${card.chairman}` : null, cost == null ? calling(card) : `lately ${usd(cost)}`];
-    return el("div", { class: "choice" }, el("label", {}, radio, card.name),
-      el("p", { id: `about-${card.name}`, class: "hint" }, about.filter(Boolean).join(" · ")));
+  $("council").replaceChildren(...(several ? cards : []).map((card) => {
+    const option = el("option", { value: card.name }, card.name);
+    option.selected = card === council;
+    return option;
   }));
   // With several councils, the reader can choose members only after "ask again" on a session with chosen members of the
   // default council.
@@ -133,7 +136,7 @@ function fill() {
     ...chairmen.map((model) => el("option", {}, model)));
   for (const name of texts) $(name).value = draft[name] ?? "";
   if (draft.chairman === chairman) $("chairman").value = "";
-  $("max_cost_usd").placeholder = limit === null ? "none" : String(limit);
+  $("max_cost_usd").placeholder = limit === null ? "none" : usd(limit);
   const { messages: earlier = [] } = draft;
   const conditions = Object.entries(carried).map(([name, say]) => draft[name] != null && say(draft[name])).filter(Boolean);
   $("earlier").hidden = earlier.length + conditions.length === 0;
@@ -152,7 +155,7 @@ function fill() {
         estimateSoon();
         $("query").focus();
       },
-    }, "Ask without these"));
+    }, "Remove these"));
 }
 
 // read copies the form into the draft. It leaves out empty fields, and the members if they are those of the council.
@@ -184,9 +187,24 @@ function request() {
   return {
     ...(messages.length > 0 ? { messages: [...messages, { role: "user", content: query }] } : { query }),
     ...(name && { council: name }), ...(models && { models }), ...rest,
-    // The daemon refuses a text that is no number, with a message for the field.
-    ...(cost.trim() && { max_cost_usd: Number.isFinite(Number(cost)) ? Number(cost) : cost }),
+    ...(cost.trim() && { max_cost_usd: amount(cost) }),
   };
+}
+
+// amount reads an amount of US dollars that the reader typed. It returns NaN for a text that is no amount above 0.
+function amount(text) {
+  const value = Number(text.trim().replace(/^\$\s*/, ""));
+  return value > 0 && Number.isFinite(value) ? value : NaN;
+}
+
+// check returns the problems of the form that the page finds itself.
+function check() {
+  const errors = [];
+  if (!draft.query?.trim()) errors.push({ field: "query", message: "Write a question" });
+  if (draft.max_cost_usd?.trim() && Number.isNaN(amount(draft.max_cost_usd))) {
+    errors.push({ field: "max_cost_usd", message: "Enter an amount in US dollars, such as 0.50" });
+  }
+  return errors;
 }
 
 // complain shows each problem at its field, and all others under the form.
@@ -201,15 +219,16 @@ function complain(error) {
       continue;
     }
     place.textContent = [place.textContent, `${e.message}${e.fix ? `; ${e.fix}` : ""}.`].join(" ").trim();
-    const field = $(name === "council" ? "councils" : name);
+    const field = $(name);
     field.setAttribute("aria-invalid", "true");
-    if (name !== "query" && name !== "council") $("choices").open = true;
+    if (name !== "query" && name !== "council") $("options").open = true;
     first ??= field.matches("fieldset") ? field.querySelector("input") : field;
   }
   if (first === null || rest.length > 0) {
-    $("ask-problem").replaceChildren(problem(first === null ? error : { ...error, body: { ...error.body, errors: rest } }));
+    $("ask-problem").replaceChildren(problem(first === null ? error : { ...error, body: { ...error.body, errors: rest } },
+      "Your question has not been sent."));
   } else {
-    $("ask-problem").replaceChildren(el("p", { class: "bad" }, "The question was not sent: see the fields above."));
+    $("ask-problem").replaceChildren(el("p", { class: "bad" }, "Your question has not been sent. See the fields that are marked."));
   }
   first?.focus();
 }
@@ -224,8 +243,8 @@ function forgive() {
 function estimateSoon() {
   estimating.abort();
   const { signal } = estimating = new AbortController();
-  if (council === null || !draft.query?.trim()) {
-    $("estimate").replaceChildren();
+  if (council === null || check().length > 0) {
+    describe();
     return;
   }
   setTimeout(() => {
@@ -244,7 +263,7 @@ $("question-form").addEventListener("input", (event) => {
     choose();
     read();
     fill();
-    $("councils-choice").querySelector("input:checked").focus(); // because fill has replaced it
+    $("council").focus(); // because fill has replaced its options
   } else {
     read();
   }
@@ -253,6 +272,7 @@ $("question-form").addEventListener("input", (event) => {
 });
 
 sendOnEnter($("query"), $("question-form"));
+$("query-keys").textContent = keys();
 
 $("question-form").addEventListener("submit", async (event) => {
   event.preventDefault();
@@ -260,8 +280,9 @@ $("question-form").addEventListener("submit", async (event) => {
   if (button.disabled) return;
   forgive();
   read();
-  if (draft.query.trim() === "") {
-    complain({ body: { errors: [{ field: "query", message: "write a question" }] } });
+  const errors = check();
+  if (errors.length > 0) {
+    complain({ body: { errors } });
     return;
   }
   button.disabled = true;
@@ -273,7 +294,7 @@ $("question-form").addEventListener("submit", async (event) => {
     } catch { /* the question is too long for the storage; the view asks the daemon for it */ }
     sessionStorage.removeItem("draft");
     draft = {};
-    $("choices").open = false;
+    $("options").open = false;
     choose();
     fill();
     estimateSoon();

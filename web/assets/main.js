@@ -1,6 +1,6 @@
 // The page as a whole: it shows the view that the address names, and asks for the token.
 
-import { getAgain, onUnauthorized } from "./api.js";
+import { forget, getAgain, offers, onDemo, onUnauthorized, remembered } from "./api.js";
 import { away, el, problem } from "./dom.js";
 import { history } from "./history.js";
 import { again, home } from "./home.js";
@@ -68,6 +68,7 @@ async function show(event) {
     }
   }
   if (view.section !== $("ask") && view !== views.session) view.section.replaceChildren(el("h1", { tabindex: "-1" }, view.title));
+  $("forget").hidden = remembered() === null;
   try {
     const opened = view.open(view.section, signal, id, new URLSearchParams(query));
     if (event) (view.section.querySelector("h1") ?? $("main")).focus();
@@ -75,7 +76,14 @@ async function show(event) {
   } catch (error) {
     if (!signal.aborted) view.section.append(problem(error));
   }
+  if (!known && !signal.aborted) offers();
 }
+
+let known = false; // whether the daemon has said if it is a demo
+onDemo((demo) => {
+  known = true;
+  $("demo").hidden = demo === null;
+});
 
 document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault(); // the address after the # names the view, and must stay
@@ -83,19 +91,26 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 });
 
 onUnauthorized((refused) => new Promise((resolve) => {
-  const dialog = $("token"), value = $("token-value");
+  const dialog = $("token"), value = $("token-value"), remember = $("token-remember");
   $("token-refused").textContent = refused ? "That token was refused." : "";
   value.value = "";
+  remember.checked = refused && remembered() !== null;
   let given = null;
   $("token-form").onsubmit = (event) => {
     event.preventDefault();
-    given = value.value.trim();
+    given = { value: value.value.trim(), remember: remember.checked };
     dialog.close();
+    $("forget").hidden = !given.remember;
   };
   $("token-cancel").onclick = () => dialog.close();
-  dialog.onclose = () => resolve(given);
+  dialog.onclose = () => resolve(given?.value ? given : null);
   dialog.showModal();
 }));
+
+$("forget").addEventListener("click", () => {
+  forget();
+  location.reload(); // so that no view keeps what the token has shown
+});
 
 addEventListener("hashchange", show);
 show();

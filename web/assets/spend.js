@@ -1,18 +1,12 @@
-// What questions would cost, what sessions cost, and what is left of the limits. All figures are in US dollars. An
-// unknown figure is called unknown, and is never 0.
+// What questions would cost, what sessions cost, and what is left of the limits. The daemon makes the sentences.
 
 import { call, get, getAgain } from "./api.js";
-import { bar, cost } from "./audit.js";
-import { away, count, el, problem, table, usd } from "./dom.js";
-
-const whose = { day: "today’s", token: "this token’s daily" };
-
-// left is a text that says how much of each limit is left.
-const left = (limits) => limits.map((l) => `${usd(l.left_usd)} of ${whose[l.scope]} ${usd(l.limit_usd)} left`).join(", ");
+import { bar } from "./audit.js";
+import { away, el, problem, table, usd } from "./dom.js";
 
 // estimate shows in the element place what a question would cost. It changes nothing if the signal is aborted. It
-// empties the element if the daemon is too old for estimates. The function part returns the part of the estimate that
-// is shown.
+// leaves the element as it is if the daemon is too old for estimates. The function part returns the part of the
+// estimate that is shown.
 export async function estimate(place, question, signal, part = (whole) => whole) {
   let said;
   try {
@@ -21,9 +15,9 @@ export async function estimate(place, question, signal, part = (whole) => whole)
     });
     said = estimated(part(await response.json()));
   } catch (error) {
+    if (error.status === 404) return;
     const [first] = error.body?.errors ?? [];
-    said = error.status === 404 ? [] : [el("p", {}, `The cost is not known: ${
-      first ? `${first.field}: ${first.message}` : error.body?.detail ?? "the daemon does not answer"}.`)];
+    said = [el("p", {}, `No estimate: ${first?.message ?? error.body?.detail ?? "the daemon does not answer"}.`)];
   }
   if (signal.aborted) return;
   const now = el("div", {}, said);
@@ -31,38 +25,16 @@ export async function estimate(place, question, signal, part = (whole) => whole)
   if (now.textContent !== place.textContent) place.replaceChildren(...now.childNodes);
 }
 
-// further returns a part for estimate: the calls that are left after the members that began have answered. The argument
-// is what their answers cost.
-export const further = (cost) => (e) => {
-  const minus = (whole, part) => (whole == null || part == null ? null : Math.max(0, whole - part));
-  return {
-    ...e, calls: e.calls - e.least_calls, least_calls: null,
-    upper_usd: minus(e.upper_usd, e.least_usd), expected_usd: minus(e.expected_usd, cost),
-  };
-};
+// further returns a part for estimate: the calls that are left after the members that began have answered.
+export const further = () => (e) => ({ ...e, sentence: e.rest_sentence });
 
-function estimated(e) {
-  const fewer = e.least_calls != null && e.least_calls < e.calls;
-  const most = e.upper_usd != null ? `at most ${usd(e.upper_usd)}${
-    fewer && e.least_usd != null ? `, or ${usd(e.least_usd)} if the first answers are enough` : ""}`
-    : `the most is unknown, because ${e.unpriced.length ? `there is no price for ${e.unpriced.join(", ")}`
-      : "nothing limits how long the answers are"}`;
-  const usual = e.expected_usd == null ? "their usual cost is not known yet" : `expected to cost ${usd(e.expected_usd)}${fewer ? " in all" : ""}`;
-  const today = e.limits.filter((l) => l.scope !== "session");
-  return [
-    el("p", {}, `${fewer ? `${e.least_calls} to ` : ""}${count(e.calls, "call")}, ${usual}; ${most}.`),
-    e.fits ? null : el("p", { class: "bad" }, `It would be refused: ${e.refusal ?? "it could exceed a cost limit"}`),
-    e.fits && e.limits.length ? el("p", {}, `Within budget.${today.length ? ` ${left(today)}.` : ""}`) : null,
-  ];
-}
+const estimated = ({ sentence, budget_sentence: budget, fits }) =>
+  [el("p", {}, sentence), budget ? [" ", el("p", { class: fits ? null : "bad" }, budget)] : null];
 
-// bill shows in the element place what a session cost, how much of it is uncertain, and what is left of today's limits.
-export async function bill(place, { metadata: { usage, warnings } }, signal) {
-  const sum = usage.cost_usd == null ? "The cost is unknown." : `It cost ${cost(usage.total)}.`;
-  const uncertain = warnings.find((w) => w.code === "cost_uncertain");
-  const { limits } = await get("v1/spend?days=1").catch(() => ({ limits: [] })); // an older daemon has no limits
-  if (signal.aborted) return;
-  place.replaceChildren(el("p", {}, sum, uncertain ? ` ${uncertain.message}.` : null, limits.length ? ` ${left(limits)}.` : null));
+// bill shows in the element place what a session cost, how much of it is uncertain, and what is left of the limits.
+export async function bill(place, { session_id: id }, signal) {
+  const { sentence } = await get(`v1/council/${encodeURIComponent(id)}/cost`);
+  if (!signal.aborted) place.replaceChildren(el("p", {}, sentence));
 }
 
 const kinds = { day: "Day (UTC)", council: "Council", model: "Model" };
@@ -83,15 +55,14 @@ export async function spend(section, signal, _, query) {
     return;
   }
   if (signal.aborted) return;
-  const [{ total_usd: total, uncertain_usd: uncertain, unknown_calls: unknown, limits, rows }] = reports;
+  const [{ sentence, limits, rows }] = reports;
   place.replaceChildren(
-    el("p", { class: "lead" }, `${usd(total)} in all${uncertain > 0 ? `, of which at most ${usd(uncertain)} are uncertain` : ""}.`),
-    unknown > 0 ? el("p", {}, `The cost of ${count(unknown, "call")} is unknown, and not in the sums.`) : "",
-    limits.length ? el("p", {}, `${left(limits)}.`) : "",
-    ...(rows.length === 0 ? [el("p", {}, "No session began in these days.")]
+    el("p", { class: "lead" }, sentence),
+    limits.length ? el("p", {}, limits.map((l) => l.sentence).join(" ")) : "",
+    ...(rows.length === 0 ? []
       : reports.map((r) => el("section", { class: "figure" }, el("h2", {}, `By ${r.by}`), costs(kinds[r.by], r)))),
-    el("p", { class: "hint" }, "A session belongs to the day on which it began. Uncertain is the cost of calls that failed or were cut off. They count with "
-      + "the most that they can have cost."));
+    rows.length === 0 ? "" : el("p", { class: "hint" }, "A session belongs to the day on which it began. The cost of calls that failed or were cut off "
+      + "is uncertain. They count with the most that they can have cost."));
 }
 
 function costs(title, { by, rows }) {

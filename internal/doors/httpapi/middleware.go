@@ -239,14 +239,31 @@ func (a *API) requires(right council.Right) func(http.Handler) http.Handler {
 	}
 }
 
-// holderOf returns the caller whose token an Authorization header carries, or nil. It always compares the hashes of all
-// tokens, so that its duration tells a client nothing about them.
+// holderOf returns the caller whose token an Authorization header carries, or nil. People paste entries of the settings,
+// so holderOf also accepts NAME:TOKEN if the token has this name.
 func holderOf(callers []*caller, authorization string) *caller {
 	scheme, token, _ := strings.Cut(authorization, " ")
 	if !strings.EqualFold(scheme, "Bearer") {
 		return nil
 	}
-	sum := sha256.Sum256([]byte(strings.TrimSpace(token)))
+	token = strings.TrimSpace(token)
+	if c := callerWith(callers, token); c != nil {
+		return c
+	}
+	name, secret, ok := strings.Cut(token, ":")
+	if !ok {
+		return nil
+	}
+	if c := callerWith(callers, secret); c != nil && c.token.Name == name {
+		return c
+	}
+	return nil
+}
+
+// callerWith returns the caller with a token, or nil. It always compares the hashes of all tokens, so that its duration
+// tells a client nothing about them.
+func callerWith(callers []*caller, token string) *caller {
+	sum := sha256.Sum256([]byte(token))
 	number := -1
 	for i, c := range callers {
 		number = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(sum[:], c.sum[:]), i, number)
