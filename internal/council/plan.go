@@ -26,8 +26,9 @@ type Plan struct {
 	Instruction string      `json:"instruction,omitempty"`
 	// GivenFrom is the id of the session that has the given answers, or "".
 	GivenFrom string `json:"given_from,omitempty"`
-	Seed      int64  `json:"seed"`
-	Order     Order  `json:"order"`
+	Turn
+	Seed  int64 `json:"seed"`
+	Order Order `json:"order"`
 	Limits
 	OnPartial OnPartial `json:"on_partial"`
 	Category  string    `json:"category"`
@@ -65,6 +66,14 @@ type Plan struct {
 	Excluded []Exclusion `json:"excluded,omitzero"`
 	// Warnings are the warnings that the session has when it begins.
 	Warnings []Warning `json:"warnings"`
+}
+
+// Turn says which conversation a session continues. It is the zero value for the first session of a conversation.
+type Turn struct {
+	Earlier string `json:"earlier,omitempty"` // the id of the session whose answer the question follows
+	// Thread is the id of the first session of the conversation. With it, the turns still belong together after one of
+	// them was deleted.
+	Thread string `json:"thread,omitempty"`
 }
 
 // Limits bounds a session.
@@ -392,10 +401,20 @@ func (p Plan) Preview() string {
 	if len(p.Conversation) == 0 {
 		return ""
 	}
-	question := p.Conversation[len(p.Conversation)-1].Content
-	preview := make([]rune, 0, min(len(question), maxPreview+1))
+	return preview(p.Conversation[len(p.Conversation)-1].Content)
+}
+
+// FirstLine returns the first line of a text that is not blank, cut like a preview.
+func FirstLine(text string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	return preview(line)
+}
+
+// preview returns the beginning of a text, as Plan.Preview does.
+func preview(text string) string {
+	preview := make([]rune, 0, min(len(text), maxPreview+1))
 	space := false
-	for _, r := range question {
+	for _, r := range text {
 		if unicode.IsSpace(r) || unicode.IsControl(r) {
 			space = len(preview) > 0
 			continue
@@ -429,7 +448,7 @@ func (p Plan) Session() *Session {
 	return &Session{
 		Rubric: rubric,
 		ID:     p.SessionID, Status: StatusRunning, Created: p.Created, Query: p.Preview(), Council: p.CouncilLabel(),
-		User: p.User, Mode: p.Mode, AnswerFrom: AnswerFrom{Rule: RuleNone, Tied: []string{}}, Degradation: []Degradation{},
+		User: p.User, Turn: p.Turn, Mode: p.Mode, AnswerFrom: AnswerFrom{Rule: RuleNone, Tied: []string{}}, Degradation: []Degradation{},
 		Stage1: make([]Answer, 0, len(p.Members())), Stage2: make([]Review, 0, len(p.Reviewers())),
 		Metadata: Metadata{
 			ReviewerPositionMapping: map[string]map[string]int{},

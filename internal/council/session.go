@@ -26,8 +26,9 @@ type Session struct {
 	Query   string    `json:"query"`          // the beginning of the question, see Plan.Preview
 	Council string    `json:"council"`        // the name of the council, DefaultCouncil without a roster
 	User    string    `json:"user,omitempty"` // the caller's name for the person that asks
-	Mode    Mode      `json:"mode"`           // "" in sessions of older versions
-	Answer  string    `json:"answer"`
+	Turn
+	Mode   Mode   `json:"mode"` // "" in sessions of older versions
+	Answer string `json:"answer"`
 	// AnswerFrom says where Answer comes from. Its rule is "" in sessions of older versions.
 	AnswerFrom AnswerFrom `json:"answer_from"`
 	// Note is for people who read only the answer. It says on one line what is missing from a degraded session, and who

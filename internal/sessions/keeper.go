@@ -261,6 +261,7 @@ func (k *keeper) finishLocked(end *ending) error {
 	k.head.Status = end.session.Status
 	k.head.CostUSD = end.session.Metadata.Usage.CostUSD
 	k.head.Timing = end.session.Metadata.Timing
+	k.head.Answer = council.FirstLine(end.session.Answer)
 	if end.failure != nil {
 		k.pushLocked(end.result())
 	}

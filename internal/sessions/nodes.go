@@ -382,17 +382,14 @@ func (st *Store) storePlain(ctx context.Context, p plain) error {
 	if err != nil {
 		return err
 	}
-	m := journal.Message{First: 1, Head: journal.Head{
-		Node:    st.o.Node,
-		Epoch:   1,
-		Status:  p.end.session.Status,
-		Created: p.plan.Created,
-		CostUSD: p.end.session.Metadata.Usage.CostUSD,
-		Query:   p.plan.Preview(),
-		Council: p.plan.Council(),
-		Timing:  p.end.session.Metadata.Timing,
-		Key:     p.key,
-	}}
+	m := journal.Message{First: 1, Head: listed(*p.plan)}
+	m.Node = st.o.Node
+	m.Epoch = 1
+	m.Status = p.end.session.Status
+	m.CostUSD = p.end.session.Metadata.Usage.CostUSD
+	m.Timing = p.end.session.Metadata.Timing
+	m.Answer = council.FirstLine(p.end.session.Answer)
+	m.Key = p.key
 	m.Entries = []council.Entry{{Type: runlog.TypeAccepted, Data: data}}
 	if p.end.failure != nil {
 		m.Entries = append(m.Entries, p.end.result().entry)

@@ -38,7 +38,7 @@ type past struct {
 // returns nil if the head of the log is lost and the session has not ended, because such a session cannot be
 // continued.
 func readPast(stored []journal.Stored, damaged error) (*past, error) {
-	if len(stored) == 0 || !hasHead(stored[0]) && !ends(stored[len(stored)-1]) {
+	if len(stored) == 0 || !hasHead(stored[0]) && !slices.ContainsFunc(stored, ends) {
 		return nil, nil
 	}
 	p := &past{damaged: damaged}
@@ -152,6 +152,7 @@ func (st *Store) session(id journal.ID, p *past) (*Session, error) {
 			background: true,
 			request:    p.Plan.Request(),
 			council:    p.Plan.Council(),
+			listed:     listed(p.Plan),
 			first:      first(p.Plan),
 		},
 		ID:      id.Session,
@@ -160,6 +161,7 @@ func (st *Store) session(id journal.ID, p *past) (*Session, error) {
 		view:    p.view,
 		session: p.Plan.Session(),
 		status:  p.head.Status,
+		title:   p.head.Title,
 	}
 	copy(s.Digest[:], p.Digest)
 	s.key.owner = Owner(id.Owner)
@@ -195,6 +197,7 @@ func (s *Session) readEndLocked(last council.Entry, result json.RawMessage) erro
 	s.body = append(slices.Clip([]byte(body)), '\n')
 	s.last = s.body
 	s.status = s.session.Status
+	s.line = council.FirstLine(session.Answer)
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/runlog"
+	"github.com/councild/councild/internal/sessions/journal"
 )
 
 // Start holds what a session starts from. Plan is required. Owner is required if the daemon asks for tokens.
@@ -37,7 +38,8 @@ type origin struct {
 	side       bool            // council.Plan.Side
 	repeat     string          // Start.Repeat
 	request    council.Request // the request of the plan
-	council    string          // the name of the council in the plan
+	council    string          // council.Plan.Council
+	listed     journal.Head    // what a list of sessions shows of the plan
 	// first is the plan if some members begin (council.Plan.First). Otherwise it is nil.
 	first *council.Plan
 }
@@ -71,7 +73,9 @@ type Session struct {
 	failure *council.Error
 	cancel  context.CancelCauseFunc // nil after the end, so that the memory of the run can be freed
 	ended   time.Time
-	size    int64 // estimate of the bytes that the session holds at its end
+	title   string // the name that a person gave the session
+	line    string // the first line of the answer of a session that has ended
+	size    int64  // estimate of the bytes that the session holds at its end
 }
 
 // Log returns the object through which the run uses the log of the session, or nil if the session is in memory alone.
@@ -199,6 +203,7 @@ func (s *Session) endLocked(end ending) {
 	s.failure = end.failure
 	s.body = end.body
 	s.last = end.last
+	s.line = council.FirstLine(end.session.Answer)
 	s.ended = time.Now()
 	s.cancel = nil
 	s.over = true
@@ -343,14 +348,14 @@ func (s *Session) Result() (*council.Session, *council.Error) {
 func (s *Session) Summary() council.Summary {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return council.Summary{
-		ID:         s.ID,
-		Status:     s.status,
-		Created:    s.Created,
-		Query:      s.session.Query,
-		CostUSD:    s.session.Metadata.Usage.CostUSD,
-		DurationMS: took(s.session.Metadata.Timing),
-	}
+	head := s.listed
+	head.Status = s.status
+	head.Query = s.session.Query
+	head.Title = s.title
+	head.Answer = s.line
+	head.CostUSD = s.session.Metadata.Usage.CostUSD
+	head.Timing = s.session.Metadata.Timing
+	return summary(s.ID, head)
 }
 
 // Request returns the request of the session, in the form in which a client can send it again. Callers must not

@@ -43,7 +43,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -97,6 +96,7 @@ type Store struct {
 	// claiming is held while this process makes itself the owner of a session, so that two of its goroutines do not
 	// compete.
 	claiming sync.Mutex
+	renaming sync.Mutex    // held by Rename
 	refusals chan struct{} // holds a token if sessions in refused wait for their removal
 
 	// mu guards all fields below. A goroutine that also needs the mutex of a session locks that mutex first.
@@ -266,6 +266,7 @@ func (st *Store) newSession(start Start) *Session {
 			repeat:     start.Repeat,
 			request:    start.Plan.Request(),
 			council:    start.Plan.Council(),
+			listed:     listed(start.Plan),
 			first:      first(start.Plan),
 		},
 		ID:      start.Plan.SessionID,
@@ -340,15 +341,12 @@ func (st *Store) begin(ctx context.Context, s *Session, start Start) (other stri
 	if err != nil {
 		return "", fmt.Errorf("encoding the plan: %w", err)
 	}
-	k := st.newKeeper(s, journal.Head{
-		Node:    st.o.Node,
-		Epoch:   1,
-		Created: s.Created,
-		Query:   start.Plan.Preview(),
-		Key:     s.key.hash(),
-		Council: start.Plan.Council(),
-		Timeout: start.Plan.Timeout,
-	})
+	head := s.listed
+	head.Node = st.o.Node
+	head.Epoch = 1
+	head.Key = s.key.hash()
+	head.Timeout = start.Plan.Timeout
+	k := st.newKeeper(s, head)
 	m := journal.Message{Head: k.head, First: 1, Entries: []council.Entry{{Type: runlog.TypeAccepted, Data: data}}}
 	m.Status = council.StatusRunning
 	m.Bytes = int64(len(data))
@@ -594,46 +592,6 @@ func (st *Store) Find(ctx context.Context, owner Owner, k string) (*Session, err
 		return nil, nil // The node that stored the head may still refuse the session. Add decides.
 	}
 	return st.read(ctx, row.ID)
-}
-
-// List returns the owner's sessions, the newest first.
-func (st *Store) List(owner Owner) []council.Summary {
-	list := []council.Summary{}
-	here := map[string]bool{}
-	for _, s := range st.all() {
-		if s.key.owner == owner && !s.side {
-			list = append(list, s.Summary())
-			here[s.ID] = true
-		}
-	}
-	if st.o.Journal != nil {
-		rows := st.o.Journal.Rows(string(owner))
-		list = slices.Grow(list, len(rows))
-		for _, row := range rows {
-			if !here[row.Session] {
-				list = append(list, council.Summary{
-					ID:         row.Session,
-					Status:     row.Status,
-					Created:    row.Created,
-					Query:      row.Query,
-					CostUSD:    row.CostUSD,
-					DurationMS: took(row.Timing),
-				})
-			}
-		}
-	}
-	slices.SortFunc(list, func(a, b council.Summary) int {
-		return cmp.Or(b.Created.Compare(a.Created), strings.Compare(b.ID, a.ID))
-	})
-	return list
-}
-
-// took returns how long a session took, in milliseconds, or nil if that is not known.
-func took(t council.Timing) *float64 {
-	if t.TotalMS == 0 {
-		return nil
-	}
-	return &t.TotalMS
 }
 
 // Spent is the time and the cost of one session.

@@ -283,6 +283,7 @@ func (a *API) routes() *chi.Mux {
 		{asking, http.MethodPost, "/v1/council", a.runCouncil},
 		{private, http.MethodGet, "/v1/council", a.listSessions},
 		{private, http.MethodGet, "/v1/council/{id}", a.session},
+		{private, http.MethodPatch, "/v1/council/{id}", a.renameSession},
 		{private, http.MethodDelete, "/v1/council/{id}", a.deleteSession},
 		{private, http.MethodGet, "/v1/council/{id}/events", a.events},
 		{private, http.MethodPost, "/v1/council/{id}/feedback", a.feedback},
@@ -377,7 +378,7 @@ func hint(path string) string {
 }
 
 func (a *API) methodNotAllowed(w http.ResponseWriter, r *http.Request) error {
-	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete} {
 		if a.router.Match(chi.NewRouteContext(), method, r.URL.Path) {
 			w.Header().Add("Allow", method)
 			if method == http.MethodGet {

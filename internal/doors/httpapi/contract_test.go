@@ -141,7 +141,8 @@ var schemas = map[string]reflect.Type{
 	"Reason": reflect.TypeFor[httpapi.Reason](), "Health": reflect.TypeFor[httpapi.Health](),
 	"Readiness": reflect.TypeFor[httpapi.Readiness](),
 	"Problem":   reflect.TypeFor[council.Problem](), "SessionList": reflect.TypeFor[httpapi.SessionList](),
-	"Summary": reflect.TypeFor[council.Summary](), "Feedback": reflect.TypeFor[council.Feedback](), "Kept": reflect.TypeFor[council.Kept](),
+	"Summary": reflect.TypeFor[council.Summary](), "Renaming": reflect.TypeFor[council.Renaming](),
+	"Feedback": reflect.TypeFor[council.Feedback](), "Kept": reflect.TypeFor[council.Kept](),
 	"EventBatch": reflect.TypeFor[httpapi.EventBatch](), "Event": reflect.TypeFor[consent.Event](), "EventRanking": reflect.TypeFor[consent.Ranking](),
 	"Taken": reflect.TypeFor[consent.Taken](), "Receipt": reflect.TypeFor[consent.Receipt](),
 	"EventBoard": reflect.TypeFor[consent.Board](), "EventModelRow": reflect.TypeFor[consent.ModelRow](),
@@ -548,7 +549,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 		defer close(release)
 		return s.Call(t, method, path, body, auth...)
 	}
-	notWritable := func() (*http.Response, []byte) { // where the session is kept
+	notWritable := func(method, body string) (*http.Response, []byte) { // where the session is kept
 		log := slog.New(slog.DiscardHandler)
 		j, err := journal.Open(t.Context(), journal.Options{
 			Dir: t.TempDir(), MaxBytes: 1 << 20, Prefix: "council", Node: "node", Replicas: 1, Lease: time.Minute, Log: log,
@@ -564,7 +565,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 		if err := errors.Join(j.Close(t.Context()), s.API.Close(t.Context())); err != nil {
 			t.Fatal(err)
 		}
-		return s.Call(t, "DELETE", "/v1/council/"+id, "")
+		return s.Call(t, method, "/v1/council/"+id, body)
 	}
 	overLimit := func(path, body string) (resp *http.Response, data []byte) {
 		for range 2 * perMinute {
@@ -585,6 +586,15 @@ func TestContractHasTheStatuses(t *testing.T) {
 	feedback := func(id func() string, body string, headers ...string) call {
 		return call{method: "POST", path: "/v1/council/{id}/feedback", body: body, headers: headers, id: id}
 	}
+	rename := func(id func() string, body string, headers ...string) call {
+		return call{method: "PATCH", path: "/v1/council/{id}", body: body, headers: headers, id: id}
+	}
+	stalledName := rename(finished, "", auth...)
+	stalledName.send = func() (*http.Response, []byte) {
+		return s.Stalled(t, "PATCH", "/v1/council/"+finished(), auth...)
+	}
+	unwritableName := rename(nil, "")
+	unwritableName.send = func() (*http.Response, []byte) { return notWritable("PATCH", `{"title":"x"}`) }
 	settled := func(models string) func() string { // a session that its first member decided
 		return sync.OnceValue(func() string {
 			_, data := s.Call(t, "POST", "/v1/council", `{"query":"x","first":1,"timeout_seconds":2,"models":`+models+`}`, auth...)
@@ -672,14 +682,28 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "GET", path: "/v1/council/{id}", id: finished},
 		{method: "GET", path: "/v1/council/{id}", headers: auth},
 		{method: "PUT", path: "/v1/council/{id}", headers: auth, id: finished},
+		rename(finished, `{"title":"a name"}`, auth...),
+		rename(finished, `{`, auth...),
+		rename(finished, `{"title":""}`),
+		rename(finished, `{"title":""}`, append([]string{"Origin", "https://elsewhere.example"}, auth...)...),
+		rename(nil, `{"title":""}`, auth...),
+		rename(hanging, `{"title":""}`, auth...),
+		rename(finished, strings.Repeat(" ", 2<<20), auth...),
+		rename(finished, `x`, append([]string{"Content-Type", "text/csv"}, auth...)...),
+		rename(finished, `{"title":"two\nlines"}`, auth...),
 		{method: "DELETE", path: "/v1/council/{id}", headers: auth, id: hanging},
+		stalledName,
+		unwritableName,
 		{method: "DELETE", path: "/v1/council/{id}", id: finished},
 		{
 			method: "DELETE", path: "/v1/council/{id}", headers: append([]string{"Origin", "https://elsewhere.example"}, auth...),
 			id: finished,
 		},
 		{method: "DELETE", path: "/v1/council/{id}", headers: auth},
-		{method: "DELETE", path: "/v1/council/{id}", send: notWritable},
+		{
+			method: "DELETE", path: "/v1/council/{id}",
+			send: func() (*http.Response, []byte) { return notWritable("DELETE", "") },
+		},
 		{method: "GET", path: "/v1/council/{id}/events", headers: auth, id: finished},
 		{method: "GET", path: "/v1/council/{id}/events", headers: append([]string{"Last-Event-ID", "5"}, auth...), id: failed},
 		{method: "GET", path: "/v1/council/{id}/events", headers: append([]string{"Last-Event-ID", "x"}, auth...), id: finished},

@@ -73,7 +73,7 @@ func (a *API) shareWithOrigins(next http.Handler) http.Handler {
 		h.Set("Access-Control-Expose-Headers",
 			"Location, Retry-After, X-Request-Id, X-Should-Retry, Councild-Replayed, Allow")
 		if r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" {
-			h.Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
+			h.Set("Access-Control-Allow-Methods", "GET, POST, PATCH, DELETE")
 			// Allow all requested headers, because SDKs send headers of their own.
 			h.Set("Access-Control-Allow-Headers", r.Header.Get("Access-Control-Request-Headers"))
 			h.Set("Access-Control-Max-Age", "600")
@@ -122,7 +122,7 @@ const maxUnread = 64 << 10
 // readBody has the body, it removes the deadline. The server then still reads from the connection, to notice when the
 // client leaves.
 //
-// Only the body of a POST is used. limitBodyTime itself reads the body of any other request to its end.
+// Only the body of a POST or PATCH is used. limitBodyTime itself reads the body of any other request to its end.
 func (a *API) limitBodyTime(next http.Handler) http.Handler {
 	return a.handler(func(w http.ResponseWriter, r *http.Request) error {
 		if r.Body != http.NoBody {
@@ -130,7 +130,7 @@ func (a *API) limitBodyTime(next http.Handler) http.Handler {
 			if err := controller.SetReadDeadline(time.Now().Add(unreadTimeout)); err != nil {
 				return fmt.Errorf("setting the read deadline: %w", err)
 			}
-			if r.Method != http.MethodPost {
+			if r.Method != http.MethodPost && r.Method != http.MethodPatch {
 				if _, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, maxUnread)); err != nil {
 					return &council.Error{
 						Code:   council.CodeMalformed,

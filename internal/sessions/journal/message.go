@@ -45,6 +45,13 @@ type Head struct {
 	Council string         `json:"council,omitempty"` // the name of the council in council.Plan
 	Timing  council.Timing `json:"timing,omitzero"`   // set when the session has ended
 	Query   string         `json:"query,omitempty"`   // preview of the question, at most 200 characters
+	Title   string         `json:"title,omitempty"`   // the name that a person gave the session
+	Answer  string         `json:"answer,omitempty"`  // first line of the answer, set when the session has ended
+	// CouncilName is the name of the council in lists of sessions. It is "" in messages of earlier versions.
+	CouncilName string `json:"council_name,omitempty"`
+	council.Turn
+	// Asked is a hash of all questions of the conversation up to this one.
+	Asked string `json:"asked,omitempty"`
 	// Key is the name of the session's reservation, or another key with which Keyed finds the session. It is "" if
 	// there is none.
 	Key   string `json:"key,omitempty"`
