@@ -161,7 +161,7 @@ func plain(t *testing.T, o sessionEnd) (v any) {
 }
 
 // later are the fields that sessions have got since the logs were recorded.
-var later = []string{"mode", "answer_from", "stages", "first", "map"}
+var later = []string{"mode", "answer_from", "stages", "first", "map", "earlier", "thread"}
 
 // resume has a new daemon go on with the sessions. It returns how each ended.
 func (d killedDaemon) resume(t *testing.T) []sessionEnd {

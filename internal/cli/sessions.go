@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,7 +33,7 @@ type sessionsCmd struct {
 type listSessionsCmd struct {
 	server
 
-	Search string `placeholder:"TEXT" help:"Only questions that hold this text in their first 200 characters."`
+	Search string `placeholder:"TEXT" help:"Only sessions whose title, question or answer holds this text."`
 	Status string `placeholder:"STATUS" help:"Only sessions that are running, complete, degraded, failed or cancelled."`
 	Limit  int    `placeholder:"N" help:"The N newest of them."`
 	JSON   bool   `name:"json" help:"Print the list as JSON."`
@@ -50,7 +51,16 @@ func (c listSessionsCmd) Run(ctx context.Context, std IO) error {
 		query.Set("limit", strconv.Itoa(c.Limit))
 	}
 	return c.ask(ctx, func(ctx context.Context, d *client.Client) error {
-		sessions, more, err := d.List(ctx, query)
+		sessions, next, err := d.List(ctx, query)
+		for err == nil && c.Search != "" && next != "" && (c.Limit == 0 || len(sessions) < c.Limit) {
+			query.Set("before", next) // One request searches a limited number of answers.
+			if c.Limit != 0 {
+				query.Set("limit", strconv.Itoa(c.Limit-len(sessions)))
+			}
+			var older []council.Summary
+			older, next, err = d.List(ctx, query)
+			sessions = append(sessions, older...)
+		}
 		if err != nil {
 			return err
 		}
@@ -58,7 +68,7 @@ func (c listSessionsCmd) Run(ctx context.Context, std IO) error {
 			return writeIndented(std.Stdout, sessions)
 		}
 		text := table(sessions, width(std.Stdout), time.Now())
-		if more {
+		if next != "" {
 			text += "There are older ones.\n"
 		}
 		_, err = io.WriteString(terminal{std.Stdout}, text)
@@ -66,7 +76,8 @@ func (c listSessionsCmd) Run(ctx context.Context, std IO) error {
 	})
 }
 
-// table returns the sessions as a table of the given width in columns. The question comes first. It gets the columns
+// table returns the sessions as a table of the given width in columns. The question, or the title that a person gave
+// the session, comes first. It gets the columns
 // that the other fields leave, but at least 20 columns. If the argument columns is 0, table cuts no question.
 func table(sessions []council.Summary, columns int, now time.Time) string {
 	ids := shortIDs(sessions)
@@ -91,7 +102,7 @@ func table(sessions []council.Summary, columns int, now time.Time) string {
 	questions := make([]string, 1, 1+len(sessions))
 	questions[0] = "QUESTION"
 	for _, s := range sessions {
-		questions = append(questions, strings.Join(strings.Fields(visible(s.Query)), " "))
+		questions = append(questions, strings.Join(strings.Fields(visible(cmp.Or(s.Title, s.Query))), " "))
 	}
 	for i, question := range questions {
 		if columns > 0 {
@@ -153,7 +164,7 @@ func wholeID(ctx context.Context, d *client.Client, text string) (string, error)
 	var found []string
 	query := url.Values{}
 	for {
-		sessions, more, err := d.List(ctx, query)
+		sessions, next, err := d.List(ctx, query)
 		if err != nil {
 			return "", err
 		}
@@ -162,10 +173,10 @@ func wholeID(ctx context.Context, d *client.Client, text string) (string, error)
 				found = append(found, s.ID)
 			}
 		}
-		if !more || len(sessions) == 0 {
+		if next == "" {
 			break
 		}
-		query.Set("before", sessions[len(sessions)-1].ID)
+		query.Set("before", next)
 	}
 	switch len(found) {
 	case 0:

@@ -90,6 +90,15 @@ func TestSessions(t *testing.T) {
 		strings.Contains(stdout, "Which way?") || strings.Contains(stdout, "Why?") {
 		t.Errorf("what nobody asked: exit %d: %s", code, stdout)
 	}
+	d.Call(t, "PATCH", "/v1/council/"+first.ID, `{"title":"The two ways"}`)
+	words := strings.Fields(first.Answer)
+	for _, search := range []string{"TWO ways", "which way", strings.Join(words[len(words)-8:], " ")} {
+		code, stdout, _ := command(t, "sessions", "list", "--server", d.URL(), "--search", search)
+		if code != exitOK || !strings.Contains(stdout, "\nThe two ways  ") {
+			t.Errorf("%q: exit %d: %s", search, code, stdout)
+		}
+	}
+	d.Call(t, "PATCH", "/v1/council/"+first.ID, `{"title":""}`)
 	code, stdout, stderr = command(t, "sessions", "list", "--server", d.URL(), "--status", "done")
 	if code != exitError || stdout != "" || !strings.Contains(stderr, "use one of running") {
 		t.Errorf("a wrong status: exit %d: %s%s", code, stdout, stderr)

@@ -680,3 +680,61 @@ func TestPrompts(t *testing.T) {
 		t.Errorf("%s has taken the session", name)
 	}
 }
+
+// Every node renames an ended session, whether it is in memory or in the journal, and all nodes list the last name.
+func TestRenameOnNodes(t *testing.T) {
+	testkit.Slow(t)
+	t.Parallel()
+	cluster := journaltest.Start(t)
+	one := beginNode(t, cluster.URL)
+	other := beginNode(t, cluster.URL)
+	running := add(t, one.Store, "running", inBackground)
+	for _, id := range []string{"kept", "plain"} {
+		var change []func(*sessions.Start)
+		if id == "kept" {
+			change = append(change, inBackground)
+		}
+		s := add(t, one.Store, id, change...)
+		finish(t, s)
+		<-s.Done()
+		for i, p := range []process{other, one, other} {
+			title := fmt.Sprint("name ", i)
+			if i == 2 {
+				title = ""
+			}
+			var there *sessions.Session
+			for deadline := time.Now().Add(time.Minute); there == nil && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+				there = get(t, p.Store, "", id) // the index of the other node may be late
+			}
+			if there == nil {
+				t.Fatalf("%s is not on node %d", id, i)
+			}
+			if _, err := p.Rename(t.Context(), there, title); err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range []process{one, other} {
+				for deadline := time.Now().Add(time.Minute); titleOf(p, id) != title; time.Sleep(10 * time.Millisecond) {
+					if time.Now().After(deadline) {
+						t.Fatalf("%s is %q, not %q", id, titleOf(p, id), title)
+					}
+				}
+			}
+		}
+	}
+	for _, p := range []process{one, other} {
+		if _, err := p.Rename(t.Context(), get(t, p.Store, "", "running"), "x"); !errors.Is(err, sessions.ErrRuns) {
+			t.Errorf("renaming a session that runs: %v", err)
+		}
+	}
+	finish(t, running)
+}
+
+// titleOf returns the title of a session in the list of a process.
+func titleOf(p process, id string) string {
+	for _, s := range p.List("") {
+		if s.ID == id {
+			return s.Title
+		}
+	}
+	return "not listed"
+}

@@ -201,15 +201,19 @@ func (c *Client) Post(ctx context.Context, path string, body, into any) error {
 	return c.call(ctx, http.MethodPost, path, encoded, http.StatusOK, into)
 }
 
-// List returns the sessions of the client's token that match a query of GET /v1/council, the newest first. The result
-// more says that older sessions match too.
-func (c *Client) List(ctx context.Context, query url.Values) (sessions []council.Summary, more bool, err error) {
+// List returns the sessions of the client's token that match a query of GET /v1/council, the newest first. If older
+// sessions match too, or the search is not complete, next is the parameter "before" of the next query.
+func (c *Client) List(ctx context.Context, query url.Values) (sessions []council.Summary, next string, err error) {
 	var list struct {
 		Sessions []council.Summary `json:"sessions"`
 		More     bool              `json:"more"`
+		Next     string            `json:"next"`
 	}
 	err = c.call(ctx, http.MethodGet, "/v1/council?"+query.Encode(), nil, http.StatusOK, &list)
-	return list.Sessions, list.More, err
+	if n := len(list.Sessions); n > 0 && list.More && list.Next == "" { // The daemon has an older version.
+		list.Next = list.Sessions[n-1].ID
+	}
+	return list.Sessions, list.Next, err
 }
 
 // Session returns a session. If the session still runs, the parts that are not known yet are missing.

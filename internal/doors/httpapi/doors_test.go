@@ -149,7 +149,7 @@ func TestListIsSearched(t *testing.T) {
 		{"", []string{ids[2], ids[1], ids[0]}, false},
 		{"?q=MONO", []string{ids[2], ids[0]}, false},
 		{"?q=%C3%A4rger", []string{ids[2]}, false},
-		{"?q=nothing", nil, false},
+		{"?q=no+such+text", nil, false},
 		{"?status=complete&limit=2", []string{ids[2], ids[1]}, true},
 		{"?limit=3", []string{ids[2], ids[1], ids[0]}, false},
 		{"?limit=1&before=" + ids[2], []string{ids[1]}, true},
