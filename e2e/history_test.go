@@ -61,23 +61,29 @@ func TestHistory(t *testing.T) {
 			`[...document.querySelectorAll("#delete button")].find((b) => b.textContent === %q).click()`, text)))
 		p.until(`!document.getElementById("delete").open`)
 	}
-	p.do(chromedp.Click(chromedp.CSS("#sessions li:last-child button")))
+	choose := func(row, action string) {
+		t.Helper()
+		p.do(chromedp.Click(chromedp.CSS(row + " .menu summary")))
+		p.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(
+			`[...document.querySelectorAll("%s .menu button")].find((b) => b.textContent === %q).click()`, row, action)))
+	}
+	choose("#sessions > ul > li:last-child", "Delete")
 	p.says("#delete-question", hostile)
 	p.shot("delete")
 	press("Keep it")
-	p.do(chromedp.Click(chromedp.CSS("#sessions li:last-child button")))
+	choose("#sessions > ul > li:last-child", "Delete")
 	p.press("\x1b")
 	p.until(`!document.getElementById("delete").open`)
 	p.do(chromedp.Reload())
 	p.until(`document.querySelectorAll("#sessions li").length === 2`)
-	p.do(chromedp.Click(chromedp.CSS("#sessions li:last-child button")))
+	choose("#sessions > ul > li:last-child", "Delete")
 	press("Delete it")
 	p.until(`document.querySelectorAll("#sessions li").length === 1`)
 	p.until(`document.activeElement.id === "sessions-title"`)
 	p.says("#sessions a", "Which is newer?")
 	other.do(chromedp.Click(chromedp.CSS("#sessions li:last-child a"))) // its list is old
 	other.says("#session .notice.bad", "there is no session")
-	p.do(chromedp.Click(chromedp.CSS("#sessions li button")))
+	choose("#sessions li", "Delete")
 	press("Delete it")
 	p.says("#sessions", "None yet.")
 	if left := get[struct{ Sessions []any }](t, p.origin+"/v1/council").Sessions; len(left) != 0 {
@@ -127,13 +133,13 @@ func TestElapsed(t *testing.T) {
 	p.ask("How long does it take?")
 	p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/history"`))
 	p.until(`/running · .+ · for [1-9]\d* s$/.test(document.querySelector("#history li .hint")?.textContent)`)
-	if value[bool](p, `document.querySelector("#history li button").checkVisibility()`) {
-		t.Error("a session that runs can be deleted")
+	if got := value[string](p, `document.querySelector("#history li .menu div").textContent`); got != "Cancel" {
+		t.Errorf("a session that runs has the actions %q", got)
 	}
 	release(simllm.Question, "amber", "birch", "cedar", "dune")
 	p.until(`/complete · .+ · \d+\.\d s · cost unknown$/.test(document.querySelector("#history li .hint").textContent)`)
-	if !value[bool](p, `document.querySelector("#history li button").checkVisibility()`) {
-		t.Error("a session that has ended cannot be deleted")
+	if got := value[string](p, `document.querySelector("#history li .menu div").textContent`); got != "RenameDelete" {
+		t.Errorf("a session that has ended has the actions %q", got)
 	}
 }
 
@@ -175,7 +181,7 @@ func TestEndOutsideTheList(t *testing.T) {
 	close(wait)
 	for view, tab := range map[string]*tab{"sessions": p, "history": filtered} {
 		tab.until(`/complete · .+ · \d+\.\d s · \$\d/.test(document.querySelector("#` + view + ` li .hint").textContent)`)
-		tab.until(`document.querySelector("#` + view + ` li button").checkVisibility()`)
+		tab.until(`document.querySelector("#` + view + ` li .menu div").textContent === "RenameDelete"`)
 	}
 	deleted.until(`document.querySelectorAll("#history li").length === 0`)
 }
