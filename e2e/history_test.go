@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
+	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/simllm"
 )
 
@@ -121,6 +123,147 @@ func TestSearch(t *testing.T) {
 	}
 	p.do(chromedp.SendKeys(chromedp.ID("status"), "failed"))
 	p.says("#history .found", "No session matches.")
+}
+
+// converse asks a question and a follow-up question, and returns the ids of both sessions.
+func converse(t *testing.T, origin, question, further string) (first, second string) {
+	t.Helper()
+	type sessions struct {
+		Sessions []struct {
+			ID string `json:"session_id"`
+		}
+	}
+	post(t, origin, fmt.Sprintf(`{"query": %q}`, question))
+	first = get[sessions](t, origin+"/v1/council").Sessions[0].ID
+	body, err := json.Marshal(map[string]any{"messages": []council.Message{
+		{Role: council.RoleUser, Content: question},
+		{Role: council.RoleAssistant, Content: get[council.Session](t, origin+"/v1/council/"+first).Answer},
+		{Role: council.RoleUser, Content: further},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	post(t, origin, string(body))
+	return first, get[sessions](t, origin+"/v1/council").Sessions[0].ID
+}
+
+// TestConversations holds that a conversation is one row whose turns unfold, that answers are searched, and that a row's
+// menu works with the keyboard: it renames a conversation, and deletes all of it.
+func TestConversations(t *testing.T) {
+	t.Parallel()
+	models := members()
+	for i := range models {
+		models[i].Price = simllm.Price{Input: 1, Output: 10}
+		models[i].Reply = func(task simllm.Task) (string, bool) {
+			return "## **Yes**, one is.\n\n" + strings.Repeat("So it is. ", 20<<10) + "A needle ends it.",
+				task.Kind == simllm.Synthesis && strings.HasSuffix(task.Question, "enough?")
+		}
+	}
+	p := open(t, daemon(t, nil, models...), "#/history")
+	p.says("#history .found", "None yet. Ask a question")
+	first, second := converse(t, p.origin, "Is one file enough?", "What of two?")
+	post(t, p.origin, `{"query": "Another matter?"}`)
+	p.do(chromedp.Reload())
+	const rows = `document.querySelectorAll("#history .sessions > li").length`
+	const row = `document.querySelector("#history .sessions > li:last-child")`
+	p.until(rows + ` === 2`)
+	p.says("#history .sessions > li:last-child > a", "Is one file enough?")
+	if got := value[string](p, row+`.querySelector("a").hash`); got != "#/session/"+second {
+		t.Errorf("the row leads to %s, not to the newest turn", got)
+	}
+	cost := 0.0
+	for _, id := range []string{first, second} {
+		cost += *get[council.Session](t, p.origin+"/v1/council/"+id).Metadata.Usage.CostUSD
+	}
+	if got, want := value[string](p, row+`.querySelector(".hint").textContent`), fmt.Sprintf(" · $%.2f", cost); !strings.Contains(got, want[:len(want)-1]) {
+		t.Errorf("the conversation cost %q, not %q", got, want)
+	}
+	if value[bool](p, row+`.querySelector(".turns a").checkVisibility()`) {
+		t.Error("the turns are shown at once")
+	}
+	p.do(chromedp.Evaluate[chromedp.Void](row + `.querySelector(".turns summary").focus()`))
+	p.press("\r")
+	p.until(row + `.querySelector(".turns a").checkVisibility()`)
+	if got := value[string](p, `[...`+row+`.querySelectorAll(".turns a")].map((a) => a.textContent).join()`); got != "Is one file enough?,What of two?" {
+		t.Errorf("the turns are %q", got)
+	}
+	p.shot("turns")
+
+	p.do(chromedp.Click(chromedp.ID("search")))
+	p.press("A NEEDLE")
+	p.until(rows + ` === 1`)
+	p.press("s")
+	p.says("#history .found", "No session matches.")
+	p.do(chromedp.Click(chromedp.CSS("#history .found button")))
+	p.until(rows + ` === 2 && document.activeElement.id === "search"`)
+	p.do(chromedp.SendKeys(chromedp.ID("days"), "past 24"))
+	p.until(rows + ` === 2 && document.getElementById("days").value === "1"`)
+	if value[bool](p, `document.getElementById("council-name").checkVisibility()`) {
+		t.Error("there is a choice of one council")
+	}
+
+	menu := func(tabs int) {
+		t.Helper()
+		p.do(chromedp.Evaluate[chromedp.Void](row + `.querySelector(".menu summary").focus()`))
+		p.press("\r")
+		p.until(row + `.querySelector(".menu").open`)
+		for range tabs {
+			p.press("\t")
+		}
+	}
+	menu(1)
+	p.shot("menu")
+	p.press("\x1b")
+	p.until(`!` + row + `.querySelector(".menu").open && document.activeElement.getAttribute("aria-label") === "Actions for Is one file enough?"`)
+	menu(1)
+	p.press("\r")
+	p.until(`document.activeElement.id === "asked-name"`)
+	p.shot("rename")
+	p.press(`<b>One</b> file`)
+	p.press("\r")
+	p.says("#history .sessions > li:last-child > a", "<b>One</b> file")
+	p.do(chromedp.Reload())
+	p.says("#history .sessions > li:last-child > a", "<b>One</b> file")
+
+	menu(2)
+	p.press("\r")
+	p.says("#delete-title", "Delete this conversation of 2 turns?")
+	p.do(chromedp.Click(chromedp.CSS(`#delete button[value="delete"]`)))
+	p.until(rows + ` === 1`)
+	if left := get[struct{ Sessions []any }](t, p.origin+"/v1/council").Sessions; len(left) != 1 {
+		t.Errorf("the daemon still has %d sessions", len(left))
+	}
+}
+
+// TestCancelAsks holds that the list asks before it cancels a session, and says what is spent.
+func TestCancelAsks(t *testing.T) {
+	t.Parallel()
+	models := members()
+	for i := range models {
+		models[i].Price = simllm.Price{Input: 1, Output: 10}
+	}
+	hold(t, models, simllm.Review)
+	p := open(t, daemon(t, nil, models...), "")
+	p.ask("Is it dear?")
+	p.until(seats(answers) + ` === "amber done, birch done, cedar done, dune done"`)
+	p.show("history")
+	press := func(text string) {
+		t.Helper()
+		p.do(chromedp.Click(chromedp.CSS("#history .menu summary")))
+		p.do(chromedp.Click(chromedp.CSS("#history .menu button")))
+		p.says("dialog[open]", "Stop now?")
+		if got := p.text("dialog[open] p"); !strings.HasPrefix(got, "What is spent stays spent: $0.") {
+			t.Errorf("the page says %q", got)
+		}
+		p.shot("stop")
+		p.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(
+			`[...document.querySelectorAll("dialog[open] button")].find((b) => b.textContent === %q).click()`, text)))
+		p.until(`!document.querySelector("dialog[open]")`)
+	}
+	press("Go on")
+	p.until(`document.querySelector("#history .state.running")`)
+	press("Stop")
+	p.until(`document.querySelector("#history .state.cancelled")`)
 }
 
 // TestElapsed holds that the history counts the time of a session that runs, and shows

@@ -45,8 +45,10 @@ func TestAccessible(t *testing.T) {
 			p.until(`document.getElementById("council").checkVisibility()`)
 		}},
 		"history": {healthy, func(p *tab) {
-			ended(p, "The answer is complete.")
+			converse(t, p.origin, "Can everybody read this?", "And this?")
 			p.show("history")
+			p.until(`document.querySelector("#history .turns")`)
+			p.do(chromedp.Evaluate[chromedp.Void](`document.querySelectorAll("#history details").forEach((d) => { d.open = true; })`))
 		}},
 		"running": {waiting, func(p *tab) {
 			p.ask("Can everybody read this?")
