@@ -260,7 +260,7 @@ func TestCancelAsks(t *testing.T) {
 			`[...document.querySelectorAll("dialog[open] button")].find((b) => b.textContent === %q).click()`, text)))
 		p.until(`!document.querySelector("dialog[open]")`)
 	}
-	press("Go on")
+	press("Keep running")
 	p.until(`document.querySelector("#history .state.running")`)
 	press("Stop")
 	p.until(`document.querySelector("#history .state.cancelled")`)

@@ -301,7 +301,7 @@ async function rename(s) {
   const field = el("input", { id: "asked-name", maxlength: 200, autocomplete: "off", value: name(s) });
   const content = [el("label", { for: "asked-name" }, "Title"), field,
     el("p", { class: "hint" }, "Leave it empty to show the question again.")];
-  const saving = asked("Rename", content, "Keep it", "Save");
+  const saving = asked("Rename", content, "Cancel", "Save");
   field.select();
   const title = await saving && field.value.trim();
   if (title === false || title === name(s)) return false;
@@ -316,7 +316,7 @@ export async function stop(id) {
   const { stage1 = [], stage2 = [], stage3 } = await session(id);
   const known = [...stage1, ...stage2, stage3].map((part) => part?.usage?.cost_usd).filter((usd) => usd != null);
   const spent = known.length > 0 ? `: ${usd(known.reduce((sum, cost) => sum + cost, 0))}` : "";
-  const sure = await asked("Stop now?", el("p", {}, `What is spent stays spent${spent}.`), "Go on", "Stop");
+  const sure = await asked("Stop now?", el("p", {}, `What is spent stays spent${spent}.`), "Keep running", "Stop");
   if (sure) await cancel(id);
   return sure;
 }
