@@ -11,6 +11,11 @@ import (
 //go:embed api/openapi.yaml
 var OpenAPI []byte
 
+// ReportStyle is the style of reports in the page and in HTML files.
+//
+//go:embed web/assets/report.css
+var ReportStyle string
+
 //go:embed web/index.html web/assets web/vendor
 var web embed.FS
 

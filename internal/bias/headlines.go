@@ -37,7 +37,7 @@ const (
 	leastSquares   = "least squares within sessions; errors by leaving out one question at a time (CV3)"
 	noPositions    = "no session tells the position at which each answer was shown"
 	sharedOrder    = "the reviewers of each session saw one order, so position cannot be told from quality"
-	noOwn          = "own answers were not reviewed in enough sessions: %s says in how many they are"
+	noOwn          = "own answers were not reviewed in enough sessions (%s says in how many they are)"
 	noFamily       = "no reviewer scored another model of its provider"
 	notSeparable   = "the records cannot tell it from the other effects"
 	oneSession     = "it rests on a single session"
@@ -54,7 +54,7 @@ const (
 	nearlyConstant = "the reviewer gives nearly always the same score here"
 	beyondScale    = "the estimate is larger than the scale: the records cannot tell it from the other effects"
 	tooLittle      = "too little data: not even the largest effect on the scale would be found in four of five such windows"
-	shrinks        = "no effect shown; the estimate is about a third of a true effect, so none is called negligible"
+	shrinks        = "no effect shown; this test can show an effect and cannot rule one out, because its estimate is about a third of a true effect"
 )
 
 // headline turns a metric into the headline of its members. There are two kinds of members: about what all

@@ -40,6 +40,10 @@ type Report struct {
 	Versions []VersionChange `json:"versions"`
 	// SessionsNeeded is how many sessions are still missing before figures are shown. It is 0 if there are figures.
 	SessionsNeeded int `json:"sessions_needed"`
+	// Summary and Questions say what the figures mean, in sentences. Every form of the report prints the same ones.
+	// Questions is empty if there are no figures.
+	Summary   Summary    `json:"summary"`
+	Questions []Question `json:"questions"`
 	// Headline names the favours that were found. If none was, it says which effects could have been found.
 	Headline string `json:"headline"`
 	// Apart says what else was found, in one sentence each: levels, changes, and associations with length and
@@ -187,6 +191,7 @@ func (c *Collector) Report(ctx context.Context) Report {
 			{styleName, "it takes embeddings of the answers: " + c.o.Settings.Of(council.SettingEmbeddingModel) +
 				" names a model for them, and only their cosines are recorded (ADR-018)"},
 		},
+		Questions:      []Question{},
 		Apart:          []string{},
 		Metrics:        []Metric{},
 		Reviewers:      []Profile{},
@@ -213,6 +218,7 @@ func (c *Collector) Report(ctx context.Context) Report {
 		r.Filters = append(r.Filters, c.leftOut()...)
 		r.Status = StatusCollecting
 		r.Headline = fmt.Sprintf("Collecting data (%d of %d sessions)", r.Window.Sessions, preliminaryFrom)
+		r.Summary = c.brief(&w, &r, summary{})
 		return r
 	}
 	fits := severities(w)
@@ -251,6 +257,8 @@ func (c *Collector) Report(ctx context.Context) Report {
 	r.Series = w.series(fits)
 	r.Pairs = w.pairs()
 	sums.describe(&r, w.names, c.o.Split)
+	r.Questions = c.questions(&r)
+	r.Summary = c.brief(&w, &r, found)
 	return r
 }
 

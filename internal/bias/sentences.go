@@ -16,20 +16,27 @@ func (m *Metric) base() string {
 	return strings.TrimSuffix(name, commonSuffix)
 }
 
+// Topic returns in words what the headline with a name is about.
+func Topic(name string) string { return (&Metric{Name: name}).topic() }
+
 // topic returns in words what a figure is about.
 func (m *Metric) topic() string {
 	topics := map[string]string{
 		positionName:                      "effect of the place",
 		"position_effect":                 "effect of the place",
-		selfName:                          "self-preference",
-		familyName:                        "preference for the own provider",
-		affinityName:                      "affinity between two models",
-		"pair":                            "affinity between two models",
+		"position_under_shared_order":     "place, in one order for all",
+		selfName:                          "favour for own answers",
+		familyName:                        "favour for the own family",
+		affinityName:                      "favour for another model",
+		"pair":                            "favour for another model",
 		lengthAssociation:                 "effect of length",
 		reasoningName:                     "effect of reasoning",
-		slopesName:                        "reward for length of its own",
-		styleName:                         "favour for answers like the own one",
-		"ballot_similarity":               "likeness of ballots",
+		slopesName:                        "reward for length",
+		styleName:                         "favour for the own style",
+		harshnessName:                     "difference in level",
+		anchoringName:                     "pull of the first answer",
+		driftName:                         "change of level",
+		similarName:                       "agreement of ballots",
 		"pooled_length_score_correlation": "length and score",
 		"position_score_correlation":      "place and score",
 	}
@@ -132,7 +139,7 @@ func (m *Metric) effect() string {
 	case name == selfName:
 		return m.scored(one+" "+own+" answers", " than the others do")
 	case name == familyName:
-		return m.scored(one+" other answers of "+own+" provider", " than the others do")
+		return m.scored(one+" other answers of "+own+" family", " than the others do")
 	case name == slopesName:
 		return m.scored(one+" an answer of twice the length", " than the others do")
 	case name == lengthAssociation:

@@ -17,7 +17,9 @@ const (
 // summary holds what a report says in sentences.
 type summary struct {
 	headline string   // names the favours, or says that none is proven
+	result   string   // says only whether a favour was found
 	apart    []string // says what else was found, which is no favour
+	could    []string // says which effects would have been found
 }
 
 // summarise returns the summary of the headlines in family, over that number of sessions.
@@ -35,9 +37,9 @@ func (c *Collector) summarise(family []Metric, sessions int) summary {
 			s.apart = append(s.apart, m.sentence())
 		case m.Is(VerdictInsufficient):
 			short = cmp.Or(short, m.Reason)
-			untested = append(untested, spaced(m.Name))
+			untested = append(untested, m.topic())
 		case m.Is(VerdictNotIdentified):
-			untested = append(untested, spaced(m.Name))
+			untested = append(untested, m.topic())
 		}
 		if m.Kind == KindFavour && m.wasTested() {
 			tested++
@@ -48,23 +50,33 @@ func (c *Collector) summarise(family []Metric, sessions int) summary {
 		left := cmp.Or(c.o.filter(), "these records leave")
 		most = fmt.Sprintf("%s %d of %d figures untested", left, len(untested), len(family))
 	}
-	var parts []string
+	s.could = couldFind(family)
+	parts := []string{cmp.Or(most, "these records cannot tell any favour")}
 	switch {
 	case len(favours) > 0:
-		parts = append(parts, "Favour found: "+strings.Join(favours, "; "))
+		parts = []string{"Favour found: " + strings.Join(favours, "; ")}
+		s.result = "Favour found."
 		if most != "" {
 			parts = append(parts, capital(most))
+			s.result += " " + capital(most) + "."
 		}
 	case tested > 0:
-		parts = append(parts, strings.TrimSuffix("Nothing proven: "+most, ": "))
-		if could := couldFind(family, sessions); could != "" {
-			parts = append(parts, could)
+		parts[0] = strings.TrimSuffix("Nothing proven: "+most, ": ")
+		s.result = parts[0] + "."
+		if len(s.apart) > 0 && most == "" {
+			s.result = "No favour proven. Seen apart from favours:"
+		}
+		if len(s.could) > 0 {
+			parts = append(parts, fmt.Sprintf("With %d sessions these would have been found in four of five such windows: %s",
+				sessions, strings.Join(s.could, "; ")))
 		}
 	case short != "":
-		parts = append(parts, "Nothing proven: no verdict yet", capital(short))
+		parts = []string{"Nothing proven: no verdict yet", capital(short)}
 		untested = nil
+		s.result = strings.Join(parts, ". ") + "."
 	default:
-		parts = append(parts, "Nothing proven: "+cmp.Or(most, "these records cannot tell any favour"))
+		parts[0] = "Nothing proven: " + parts[0]
+		s.result = parts[0] + "."
 	}
 	if len(untested) > 0 {
 		parts = append(parts, "Not tested: "+strings.Join(untested, ", "))
@@ -109,7 +121,7 @@ func (o *Options) filter() string {
 
 // couldFind says which effects the tests would have found: those that all reviewers share, and those of a single
 // reviewer.
-func couldFind(family []Metric, sessions int) string {
+func couldFind(family []Metric) (said []string) {
 	var shared, single effects
 	for i := range family {
 		m := &family[i]
@@ -117,53 +129,48 @@ func couldFind(family []Metric, sessions int) string {
 			continue
 		}
 		if m.DetectableSingle == nil || *m.DetectableSingle != *m.MinimumDetectableEffect {
-			shared.add(m.Name, *m.MinimumDetectableEffect)
+			shared.add(m.topic(), *m.MinimumDetectableEffect)
 		}
 		if m.DetectableSingle != nil {
-			single.add(m.Name, *m.DetectableSingle)
+			single.add(m.topic(), *m.DetectableSingle)
 		}
 	}
-	var parts []string
 	if shared.n > 0 {
-		parts = append(parts, "an effect that all reviewers share of "+shared.String())
+		said = append(said, "an effect that all reviewers share of "+shared.String())
 	}
 	if single.n > 0 {
-		parts = append(parts, "an effect of a single reviewer of "+single.String())
+		said = append(said, "an effect of a single reviewer of "+single.String())
 	}
-	if len(parts) == 0 {
-		return ""
-	}
-	return fmt.Sprintf("With %d sessions these would have been found in four of five such windows: %s",
-		sessions, strings.Join(parts, "; "))
+	return said
 }
 
 // effects holds the least and the largest of some effects in points. Effects beyond the scale do not count.
 type effects struct {
 	n             int
 	least, most   float64
-	lowest, upper string // the headlines with these effects
+	lowest, upper string // what these effects are about
 }
 
-func (e *effects) add(headline string, effect float64) {
+func (e *effects) add(topic string, effect float64) {
 	if effect > widest {
 		return
 	}
 	if e.n == 0 || effect < e.least {
 		e.least = effect
-		e.lowest = headline
+		e.lowest = topic
 	}
 	if e.n == 0 || effect > e.most {
 		e.most = effect
-		e.upper = headline
+		e.upper = topic
 	}
 	e.n++
 }
 
-// String returns the range of the effects, with the headlines at both ends.
+// String returns the range of the effects, and says what those at both ends are about.
 func (e *effects) String() string {
-	text := fmt.Sprintf("%.2f points (%s)", e.least, spaced(e.lowest))
+	text := fmt.Sprintf("%.2f points (%s)", e.least, e.lowest)
 	if e.lowest != e.upper {
-		text += fmt.Sprintf(" to %.2f points (%s)", e.most, spaced(e.upper))
+		text += fmt.Sprintf(" to %.2f points (%s)", e.most, e.upper)
 	}
 	return text
 }

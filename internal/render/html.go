@@ -2,13 +2,13 @@ package render
 
 import (
 	"bytes"
-	"cmp"
 	_ "embed"
 	"html/template"
 	"slices"
-	"strconv"
+	"strings"
 	"time"
 
+	"github.com/councild/councild"
 	"github.com/councild/councild/internal/bias"
 )
 
@@ -43,15 +43,18 @@ func functions() template.FuncMap {
 	return template.FuncMap{
 		"day":     func(t *time.Time) string { return t.Format(time.DateOnly) },
 		"clip":    clip,
+		"clean":   printable,
 		"first":   first,
 		"signed":  func(x *float64) string { return figure("%+.3f", x) },
 		"plain":   func(x *float64) string { return figure("%.3f", x) },
 		"words":   words,
 		"label":   label,
 		"q":       readableP,
-		"verdict": verdict, "volatile": volatile, "apart": func() string { return apartTitle },
+		"verdict": verdict, "volatile": volatile, "topic": bias.Topic,
+		"css":        func() template.CSS { return template.CSS(councild.ReportStyle) }, //nolint:gosec // our own file
 		"boardTitle": boardTitle, "boardsApart": func() string { return boardsApart },
 		"filter": filterNote,
+		"member": func(m bias.Metric) bool { return strings.Contains(m.Name, "|") },
 		"place":  func(position int) int { return position + 1 },
 		"title":  func() string { return evidenceTitle },
 		"note":   func() string { return evidenceNote },
@@ -71,15 +74,18 @@ func LeaderboardHTML(l bias.Leaderboard) []byte {
 	return b.Bytes()
 }
 
-// HTML returns a report as one self-contained HTML page. Each group of metrics has a plot of intervals, and below it
-// a table with the same figures. HTML panics if the page's template does not fit the report, which is a bug in this
-// package.
+// HTML returns a report as one self-contained HTML page: the summary, the questions, each with a plot, and the tables.
+// HTML panics if the page's template does not fit the report, which is a bug in this package.
 func HTML(r FullReport) []byte {
+	asked := questions(r.Report)
 	var b bytes.Buffer
 	if err := reportPage.Execute(&b, struct {
 		FullReport
-		Plots []metricsPlot
-	}{r, plotsOf(r.Report)}); err != nil {
+		Asked     []questionView
+		Described []bias.Metric // figures that no question has
+	}{r, asked, only(r.Metrics, func(m bias.Metric) bool {
+		return !slices.ContainsFunc(asked, func(q questionView) bool { return slices.Contains(q.Figures, m.Name) })
+	})}); err != nil {
 		panic(err)
 	}
 	return b.Bytes()
@@ -91,65 +97,4 @@ func readableP(x *float64) string {
 		return "< 0.001"
 	}
 	return figure("%.3f", x)
-}
-
-// metricsPlot holds a plot of some metrics and their table.
-type metricsPlot struct {
-	Title, Unit, Note string
-	ID                string // refers to the plot within the page
-	Metrics           []bias.Metric
-	Plot              *plot
-}
-
-// plotsOf returns the plots of a report. Favours come first, by unit, then the members of the favours that were
-// found. Levels, changes and associations follow in the same way, then metrics that are not tested.
-func plotsOf(r bias.Report) []metricsPlot {
-	const (
-		describes = "These figures describe the records. They are not tested, and none proves a favour or rules one out."
-		tests     = "The shaded band holds effects too small to count. Each line is a 95 % interval."
-		source    = "The members of a flagged headline show where it comes from."
-	)
-	var plots []metricsPlot
-	add := func(title, unit, note string, metrics []bias.Metric) {
-		plots = append(plots, metricsPlot{title, unit, note, "plot" + strconv.Itoa(len(plots)), metrics, plotMetrics(metrics)})
-	}
-	for _, part := range []struct {
-		kinds                []bias.Kind
-		title, note, members string
-	}{
-		{[]bias.Kind{bias.KindFavour}, "Favours", tests, source},
-		{[]bias.Kind{bias.KindLevel, bias.KindChange, bias.KindAssociation}, "Apart from favours", apartTitle + ". " + tests, source},
-		{[]bias.Kind{bias.KindDescription}, "What is described", describes, describes},
-	} {
-		all := only(r.Metrics, func(m bias.Metric) bool { return slices.Contains(part.kinds, m.Kind) })
-		group := all
-		for len(group) > 0 {
-			unit := group[0].Unit
-			add(part.title, unit, part.note, only(group, func(m bias.Metric) bool { return m.Unit == unit }))
-			group = only(group, func(m bias.Metric) bool { return m.Unit != unit })
-		}
-		for _, m := range only(all, unfolds) {
-			add(words(m.Name)+", one by one", m.Unit, part.members, m.Members)
-		}
-	}
-	return plots
-}
-
-// plotMetrics returns the plot of some metrics.
-func plotMetrics(metrics []bias.Metric) *plot {
-	spans := make([]span, len(metrics))
-	for i, m := range metrics {
-		spans[i] = span{
-			Label:   label(m),
-			Point:   m.PointEstimate,
-			Low:     m.CILower,
-			High:    m.CIUpper,
-			Delta:   m.Delta,
-			Flagged: flagged(m),
-		}
-		if m.PointEstimate == nil {
-			spans[i].Side = cmp.Or(words(verdict(m)), "no figure")
-		}
-	}
-	return newPlot("Estimates with 95 % intervals. The table that follows holds the same figures.", spans)
 }

@@ -96,7 +96,9 @@ func monitorNotes(m bias.Monitor) []string {
 		"because ranks do not depend on it.", math.Log(float64(len(favours))/m.Level), 100*m.Level))
 }
 
-func watchedLabel(w bias.Watched) string { return label(bias.Metric{Name: w.Name, Subject: w.Subject}) }
+func watchedLabel(w bias.Watched) string {
+	return label(bias.Metric{Name: w.Name, Topic: bias.Topic(w.Name), Subject: w.Subject})
+}
 
 func alarm(w bias.Watched) string {
 	switch {

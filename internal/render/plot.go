@@ -2,6 +2,7 @@ package render
 
 import (
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/councild/councild/internal/worth"
@@ -19,7 +20,14 @@ type plot struct {
 	HasZero bool
 	Axis    float64 // the height at which the rows end
 	Height  float64
+	Names   *axisNames
+	Top     float64 // the height at which the rows begin
+	// Band names the effects that are too small to count. It is "" if no row has a band.
+	Band, BandAnchor string
 }
+
+// axisNames names an axis: what it measures, and what the directions below 0 and above 0 mean.
+type axisNames struct{ Less, Unit, More string }
 
 // plotRow is one row of a plot: a line of text, and below it a point with an interval.
 type plotRow struct {
@@ -107,6 +115,32 @@ func newPlot(label string, spans []span) *plot {
 			row.InnerLow = across.at(s.Inner[0])
 			row.InnerHigh = across.at(s.Inner[1])
 		}
+	}
+	return p
+}
+
+// name names the axis of a plot whose rows are complete, and the band of its rows.
+func (p *plot) name(names axisNames) *plot {
+	p.Names = &names
+	p.Height += 20
+	if !slices.ContainsFunc(p.Rows, func(r plotRow) bool { return r.BandWidth > 0 }) {
+		return p
+	}
+	p.Band = "too small to count"
+	p.BandAnchor = "middle"
+	if p.Zero < 25 {
+		p.BandAnchor = "start"
+	} else if p.Zero > 75 {
+		p.BandAnchor = "end"
+	}
+	const line = 20
+	p.Top = line
+	p.Axis += line
+	p.Height += line
+	for i := range p.Rows {
+		p.Rows[i].Top += line
+		p.Rows[i].Base += line
+		p.Rows[i].Y += line
 	}
 	return p
 }

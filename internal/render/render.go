@@ -9,6 +9,7 @@
 package render
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -36,7 +37,7 @@ func verdict(m bias.Metric) string {
 // label returns a name for a metric of at most 32 characters.
 func label(m bias.Metric) string {
 	const width = 32
-	text := words(m.Name)
+	text := cmp.Or(m.Topic, words(m.Name))
 	if _, member, ok := strings.Cut(m.Name, "|"); ok {
 		text = member
 		if member == m.Subject {

@@ -27,17 +27,16 @@ of 0 days (%s) reaches back without a limit.
 `, names.Of(council.SettingBiasPersistence), names.Of(council.SettingBiasConsent), names.Of(council.SettingBiasWindowDays))
 }
 
-// Text returns a report in at most 80 columns: the headline, the metrics, and the skipped records. verbose adds the
+// Text returns a report in at most 80 columns: the summary, the questions, the metrics, and the skipped records. verbose adds the
 // reviewers' profiles, the positions, all reasons and what is not measured.
 func Text(r FullReport, verbose bool, names council.SettingNames) []byte {
 	var b bytes.Buffer
+	writeSummary(&b, r.Report)
 	switch {
 	case r.Status != bias.StatusCollecting:
 		writeFigures(&b, r.Report, verbose)
 	case r.Window.Sessions == 0:
-		b.WriteString(r.Headline + "\n\n" + noSessions(names, r.Filters))
-	default:
-		b.WriteString(r.Headline + "\n\nWith so few sessions any figure would be chance, so none is shown.\n")
+		b.WriteString("\n" + noSessions(names, r.Filters))
 	}
 	writeFilters(&b, r.Filters)
 	for i, v := range r.Versions {
@@ -141,21 +140,11 @@ func writeSkipped(b *bytes.Buffer, skipped []bias.Skipped) {
 }
 
 func writeFigures(b *bytes.Buffer, r bias.Report, verbose bool) {
-	b.WriteString(wrap(r.Headline+".", "") + "\n\n")
-	if len(r.Apart) > 0 {
-		b.WriteString(apartTitle + ":\n")
-		for _, text := range r.Apart {
-			b.WriteString(wrap(text, "  ") + "\n")
-		}
-		b.WriteString("\n")
-	}
-	fmt.Fprintf(b, "%d sessions, %d records, %s to %s\n", r.Window.Sessions, r.Window.Records,
-		r.Window.Start.Format(time.DateOnly), r.Window.End.Format(time.DateOnly))
-	b.WriteString(windowNote(r.Window) + "\n")
+	fmt.Fprintf(b, "\nAll figures, from %d records:\n", r.Window.Records)
 	if volatile := only(r.Metrics, volatile); len(volatile) > 0 {
 		names := make([]string, len(volatile))
 		for i, m := range volatile {
-			names[i] = words(m.Name)
+			names[i] = m.Topic
 		}
 		b.WriteString(wrap("High volatility: a few more sessions may change these figures a lot: "+strings.Join(names, ", ")+".", "") + "\n")
 	}
@@ -222,7 +211,7 @@ func writeMetrics(b *bytes.Buffer, title string, metrics []bias.Metric) {
 // writeMembers writes the members of the metrics that unfold.
 func writeMembers(b *bytes.Buffer, metrics []bias.Metric) {
 	for _, m := range only(metrics, unfolds) {
-		writeMetrics(b, "\n"+words(m.Name)+", one by one:\n\n", m.Members)
+		writeMetrics(b, "\n"+m.Topic+", one by one:\n\n", m.Members)
 		for _, member := range m.Members {
 			if missing(member) {
 				writeReason(b, member, false)
