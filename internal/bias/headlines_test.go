@@ -72,8 +72,8 @@ func TestVerdictsOnVectors(t *testing.T) {
 		}
 	}
 	text := "Nothing proven. With 40 sessions these would have been found in four of five such windows: an effect that all " +
-		"reviewers share of 0.32 points (self preference) to 0.58 points (family affinity); " +
-		"an effect of a single reviewer of 0.94 points (position) to 1.45 points (affinity)"
+		"reviewers share of 0.32 points (favour for own answers) to 0.58 points (favour for the own family); " +
+		"an effect of a single reviewer of 0.94 points (effect of the place) to 1.45 points (favour for another model)"
 	if null.Headline != text {
 		t.Errorf("headline: %s", null.Headline)
 	}
@@ -198,7 +198,7 @@ func oneReviewer() []council.BiasMetricRecord {
 // and is better, is not taken for an effect of standing second.
 func TestOneOrderIdentifiesNoPosition(t *testing.T) {
 	report := collect(unlimited, oneReviewer()).Report(t.Context())
-	if !strings.HasPrefix(report.Headline, "Nothing proven: these records leave 8 of 9 figures untested. Not tested: position,") {
+	if !strings.HasPrefix(report.Headline, "Nothing proven: these records leave 8 of 9 figures untested. Not tested: effect of the place,") {
 		t.Errorf("headline: %s", report.Headline)
 	}
 	metrics := byName(report.Metrics)

@@ -39,6 +39,7 @@ type Summary struct {
 
 	Result   string   `json:"result"`   // says whether a favour was found
 	Findings []string `json:"findings"` // the worst findings, at most three, favours first
+	Brackets string   `json:"brackets"` // explains the numbers in brackets; "" without figures
 	// CouldFind says which effects would have been found: those that all reviewers share, and those of one reviewer.
 	CouldFind []string `json:"could_find"`
 	// MoreSessions is the largest of the questions' numbers, and More says it in a sentence. They are null and "" if no
@@ -363,7 +364,7 @@ func moreSessions(figures []*Metric, least, sessions int) *int {
 
 // moreSessions returns how many more sessions would show, with a probability of 80 %, that there is no effect that
 // counts. It assumes that there is none, and that standard errors shrink with the square root of the number of sessions.
-// It returns 0 if this cannot be computed.
+// It returns 0 if this cannot be computed, and if it would be more than a hundred times the sessions of the window.
 func (m *Metric) moreSessions(least, sessions int) int {
 	figures := pointers(m.Members)
 	if len(figures) == 0 {
@@ -383,7 +384,7 @@ func (m *Metric) moreSessions(least, sessions int) int {
 		factor = max(factor, math.Pow(*one.StandardError*width / *m.Delta, 2))
 	}
 	more := (factor - 1) * float64(sessions)
-	if more < 1 || more > 1e6 {
+	if more < 1 || more > 100*float64(sessions) {
 		return 0
 	}
 	digits := math.Pow(10, max(0, math.Floor(math.Log10(more))-1)) // an estimate has no more than two digits
@@ -429,6 +430,7 @@ func (c *Collector) brief(w *window, r *Report, found summary) Summary {
 		return s
 	}
 	s.findings(r)
+	s.Brackets = "Points are on the scale from 1 to 10. In brackets stands the 95 % interval: the true size lies outside it in one of 20 such reports."
 	var about []string
 	for i, q := range r.Questions {
 		if q.MoreSessions == nil {

@@ -34,23 +34,23 @@ func TestSentences(t *testing.T) {
 			of(driftName, "elm", VerdictChanged, 1, 0.5, 1.5), func(m *Metric) {
 				m.AlsoChanged = []Alongside{{What: AlongsideTopic, Name: "math", Before: "20 %", After: "60 %"}}
 			}),
-		"No drift that counts: elm became 0.04 points harsher over the window (0.1 harsher to 0.05 milder).": of(
+		"No change of level that counts: elm became 0.04 points harsher over the window (0.1 harsher to 0.05 milder).": of(
 			driftName, "elm", VerdictNegligible, -0.04, -0.13, 0.05),
-		"No affinity between two models shown: elm scores oak 0.2 points higher than the others do (0.1 lower to 0.5 higher). " +
+		"No favour for another model shown: elm scores oak 0.2 points higher than the others do (0.1 lower to 0.5 higher). " +
 			"0.4 points that all reviewers share would have been found in four of five such windows and 0.9 of a single reviewer.": with(
 			of(affinityName, "elm>oak", VerdictInconclusive, 0.2, -0.1, 0.5), func(m *Metric) {
 				m.MinimumDetectableEffect, m.DetectableSingle = new(0.4), new(0.9)
 				m.Reason = m.notShown()
 			}),
-		"No self-preference shown: reviewers score their own answers 0.2 points higher than the others do (0.1 lower to 0.5 higher). " +
-			"The estimate is about a third of a true effect, so none is called negligible. " +
+		"No favour for own answers shown: reviewers score their own answers 0.2 points higher than the others do (0.1 lower to 0.5 higher). " +
+			"This test can show an effect and cannot rule one out, because its estimate is about a third of a true effect. " +
 			"0.4 points would have been found in four of five such windows.": with(
 			of(selfName, "", VerdictInconclusive, 0.2, -0.1, 0.5), func(m *Metric) {
 				m.MinimumDetectableEffect, m.Reason = new(0.4), shrinks
 			}),
 		"Reviewers score their own answers 0.2 points higher than the others do (0.1 to 0.3). It is no finding: too small to count.": with(
 			of(selfName, "", VerdictInconclusive, 0.2, 0.1, 0.3), func(m *Metric) { m.Reason = "too small to count" }),
-		"Harshness: 12 of the 20 sessions that a verdict takes.": with(of(harshnessName, "", VerdictInsufficient, 0, 0, 0), func(m *Metric) {
+		"Difference in level: 12 of the 20 sessions that a verdict takes.": with(of(harshnessName, "", VerdictInsufficient, 0, 0, 0), func(m *Metric) {
 			m.PointEstimate, m.Reason = nil, "12 of the 20 sessions that a verdict takes"
 		}),
 		"Effect of the place cannot be told: one order.": with(of(positionName, "", VerdictNotIdentified, 0, 0, 0), func(m *Metric) {

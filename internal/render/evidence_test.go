@@ -70,7 +70,7 @@ func TestEvidenceForms(t *testing.T) {
 		}
 		golden(t, name+".txt", text)
 		page := string(HTML(report))
-		_, section, _ := strings.Cut(page, `<section aria-labelledby="evidence">`)
+		_, section, _ := strings.Cut(page, `<section aria-labelledby="r-evidence">`)
 		section, _, ok := strings.Cut(section, "</section>")
 		if !ok {
 			t.Fatalf("%s: the page has no such section", name)

@@ -3,6 +3,7 @@ package render
 import (
 	"bytes"
 	_ "embed"
+	"fmt"
 	"html/template"
 	"slices"
 	"strings"
@@ -52,7 +53,7 @@ func functions() template.FuncMap {
 		"q":       readableP,
 		"verdict": verdict, "volatile": volatile, "topic": bias.Topic,
 		"css":        func() template.CSS { return template.CSS(councild.ReportStyle) }, //nolint:gosec // our own file
-		"boardTitle": boardTitle, "boardsApart": func() string { return boardsApart },
+		"boardTitle": boardTitle, "boardPlot": boardPlot, "boardsApart": func() string { return boardsApart },
 		"filter": filterNote,
 		"member": func(m bias.Metric) bool { return strings.Contains(m.Name, "|") },
 		"place":  func(position int) int { return position + 1 },
@@ -77,7 +78,7 @@ func LeaderboardHTML(l bias.Leaderboard) []byte {
 // HTML returns a report as one self-contained HTML page: the summary, the questions, each with a plot, and the tables.
 // HTML panics if the page's template does not fit the report, which is a bug in this package.
 func HTML(r FullReport) []byte {
-	asked := questions(r.Report)
+	asked := questionsOf(r.Report)
 	var b bytes.Buffer
 	if err := reportPage.Execute(&b, struct {
 		FullReport
@@ -97,4 +98,16 @@ func readableP(x *float64) string {
 		return "< 0.001"
 	}
 	return figure("%.3f", x)
+}
+
+// boardPlot returns the plot of the scores on a board.
+func boardPlot(b bias.Board) *plot {
+	spans := make([]span, len(b.Entries))
+	for i, e := range b.Entries {
+		spans[i] = span{Label: lastRunes(fmt.Sprintf("%d. %s", e.Rank, clip(e.Model)), 44), Point: &e.BordaNormalized, Low: e.CILower, High: e.CIUpper}
+	}
+	p := newPlot("Scores with 95 % intervals. The table that follows holds the same figures.", spans)
+	p.name(axisNames{"ranked last", "score", "ranked first"})
+	p.Caption = "Each line is a 95 % interval. Models whose intervals overlap may be equally good."
+	return p
 }

@@ -41,6 +41,7 @@ type plotRow struct {
 	BandFrom, BandWidth float64
 	BarFrom, BarWidth   float64 // a bar next to the point; its width is 0 if there is none
 	Flagged, Hollow     bool
+	Seen                bool // set if what is flagged is no favour
 }
 
 type tick struct {
@@ -62,7 +63,7 @@ type span struct {
 	Point, Low, High *float64
 	Inner            *[2]float64
 	Delta            *float64 // effects up to this size are too small to count
-	Flagged          bool
+	Flagged, Seen    bool
 }
 
 // intervalSpan returns the span of a difference in points, with the 90 % interval inside the 95 % interval.
@@ -96,6 +97,7 @@ func newPlot(label string, spans []span) *plot {
 	for _, s := range spans {
 		row := p.add(s.Label, s.Side)
 		row.Flagged = s.Flagged
+		row.Seen = s.Seen
 		if s.Delta != nil {
 			row.BandFrom = across.at(-*s.Delta)
 			row.BandWidth = math.Round(100*(across.at(*s.Delta)-row.BandFrom)) / 100

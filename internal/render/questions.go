@@ -52,8 +52,8 @@ func verdictClass(v *bias.Verdict) string {
 	return "none"
 }
 
-// questions returns the questions of a report as a page shows them.
-func questions(r bias.Report) []questionView {
+// questionsOf returns the questions of a report as a page shows them.
+func questionsOf(r bias.Report) []questionView {
 	views := make([]questionView, 0, len(r.Questions))
 	for i, q := range r.Questions {
 		v := questionView{Question: q, Number: i + 1, Class: verdictClass(q.Verdict)}
@@ -99,8 +99,12 @@ func questionPlot(id string, metrics []bias.Metric) *plot {
 	found := ""
 	for i, m := range metrics {
 		spans[i] = span{Label: plotLabel(m), Point: m.PointEstimate, Low: m.CILower, High: m.CIUpper, Delta: m.Delta, Flagged: flagged(m)}
+		spans[i].Seen = flagged(m) && !m.Is(bias.VerdictFavour)
 		if m.PointEstimate == nil {
-			spans[i].Side = "no figure"
+			spans[i].Side = "too little data"
+			if m.Is(bias.VerdictNotIdentified) {
+				spans[i].Side = "cannot be told"
+			}
 		}
 		if m.Delta != nil && m.PointEstimate != nil {
 			if margin := strconv.FormatFloat(*m.Delta, 'g', -1, 64); !slices.Contains(margins, margin) {
@@ -108,7 +112,7 @@ func questionPlot(id string, metrics []bias.Metric) *plot {
 			}
 		}
 		if flagged(m) {
-			found = " A red square is a finding, and a round dot is none."
+			found = " A coloured square is a finding, and a round dot is none."
 		}
 	}
 	names := axes(id)
@@ -117,8 +121,11 @@ func questionPlot(id string, metrics []bias.Metric) *plot {
 	if p.Band != "" {
 		p.Caption += fmt.Sprintf(" The shaded band holds effects of less than %s points, which are too small to count.", strings.Join(margins, " or "))
 	}
-	if id == "length" {
-		p.Caption += " Points are for an answer of twice the length."
+	switch id {
+	case "length":
+		p.Caption += " Points are for an answer of twice the length. A reviewer’s row compares it with the others."
+	case "level":
+		p.Caption += " A reviewer’s row compares it with the others on the same answers."
 	}
 	if left > 0 {
 		p.Caption += fmt.Sprintf(" The table has %s more.", counted(left, "row"))
@@ -140,26 +147,25 @@ func prominence(m bias.Metric) float64 {
 // plotLabel returns the name of a figure in a plot. It fits beside nothing else on a phone.
 func plotLabel(m bias.Metric) string {
 	const width = 42
-	if strings.Contains(m.Name, "|") || m.InCommon {
-		return memberLabel(m)
+	subject := printable(m.SubjectName())
+	if reviewer, candidate, pair := strings.Cut(subject, ">"); pair {
+		subject = lastRunes(reviewer, 12) + " on " + lastRunes(candidate, 12)
 	}
-	text := cmp.Or(m.Topic, words(m.Name))
+	switch {
+	case m.InCommon && m.Subject == "":
+		return "all reviewers"
+	case m.InCommon:
+		return subject + ", all reviewers"
+	case strings.HasPrefix(m.Name, "position|") && m.Unit == "points":
+		return lastRunes(subject, width-13) + ", first place"
+	case strings.Contains(m.Name, "|"):
+		return lastRunes(subject, width)
+	}
+	text := strings.TrimPrefix(cmp.Or(m.Topic, words(m.Name)), "favour for ")
 	if m.Subject != "" && m.PointEstimate != nil {
-		text += ": " + lastRunes(printable(m.SubjectName()), width-2-len(text))
+		text += ": " + lastRunes(subject, width-2-len(text))
 	}
 	return lastRunes(text, width)
-}
-
-// memberLabel returns the name of a member of a headline.
-func memberLabel(m bias.Metric) string {
-	if m.Subject == "" {
-		return "all reviewers"
-	}
-	reviewer, candidate, pair := strings.Cut(m.Subject, ">")
-	if pair {
-		return lastRunes(printable(reviewer), 19) + " on " + lastRunes(printable(candidate), 19)
-	}
-	return lastRunes(printable(m.SubjectName()), 42)
 }
 
 // writeSummary writes what a reader should know first, and then the questions with their answers.
@@ -170,7 +176,7 @@ func writeSummary(b *bytes.Buffer, r bias.Report) {
 		b.WriteString(item(finding, "  ") + "\n")
 	}
 	b.WriteString("\n")
-	for _, line := range slices.Concat([]string{s.Window, s.Council}, s.CouldFind, []string{s.More}) {
+	for _, line := range slices.Concat([]string{s.Brackets, s.Window, s.Council}, s.CouldFind, []string{s.More}) {
 		if line != "" {
 			b.WriteString(wrap(line, "") + "\n")
 		}

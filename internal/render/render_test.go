@@ -7,9 +7,11 @@ import (
 	"encoding/xml"
 	"errors"
 	"flag"
+	"html"
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -127,6 +129,11 @@ func TestHostileNames(t *testing.T) {
 	r.Metrics[0].Subject = name
 	r.Reviewers[0].ReviewerID = name
 	r.Calibrated[0].ModelID = name
+	r.Questions[0].Sentence = name
+	r.Questions[0].Also = []string{name}
+	r.Questions[0].ToDo = name
+	r.Summary.Council = name
+	r.Summary.Findings = []string{name}
 	for form, tt := range map[string]struct {
 		body []byte
 		not  []string
@@ -219,16 +226,20 @@ func TestHTML(t *testing.T) {
 				}
 			}
 			plots, tables, marks := elements(t, page)
-			shown, figures := plotsOf(r), 0
-			for _, p := range shown {
-				for _, m := range p.Metrics {
-					if m.PointEstimate != nil {
+			drawn, figures := 0, 0
+			for _, q := range questionsOf(r) {
+				if q.Plot == nil {
+					continue
+				}
+				drawn++
+				for _, row := range q.Plot.Rows {
+					if row.Shown {
 						figures++
 					}
 				}
 			}
-			if plots != len(shown) {
-				t.Errorf("%d plots, want %d", plots, len(shown))
+			if plots != drawn {
+				t.Errorf("%d plots, want %d", plots, drawn)
 			}
 			if tables < plots {
 				t.Errorf("%d tables for %d plots", tables, plots)
@@ -238,6 +249,37 @@ func TestHTML(t *testing.T) {
 			}
 			if (r.Status == bias.StatusCollecting) != (figures == 0) {
 				t.Errorf("status %s, but %d figures", r.Status, figures)
+			}
+		})
+	}
+}
+
+// TestOneVoice holds that the terminal and the HTML page print the sentences of the report, in one order.
+func TestOneVoice(t *testing.T) {
+	for name, r := range reports(t) {
+		t.Run(name, func(t *testing.T) {
+			s := r.Summary
+			want := slices.Concat([]string{s.Result}, s.Findings, []string{s.Brackets, s.Window, s.Council}, s.CouldFind, []string{s.More})
+			for _, q := range r.Questions {
+				want = slices.Concat(want, []string{q.Question, q.Word, q.Sentence}, q.Also, []string{q.ToDo})
+			}
+			tags := regexp.MustCompile(`<[^>]*>`)
+			page := string(HTML(FullReport{Report: r}))
+			_, page, _ = strings.Cut(page, "<main>")
+			forms := map[string]string{
+				"text": string(Text(FullReport{Report: r}, false, config.SettingNames())),
+				"HTML": html.UnescapeString(tags.ReplaceAllString(page, " ")),
+			}
+			for form, text := range forms {
+				text = strings.ToLower(strings.Join(strings.Fields(text), " "))
+				for _, sentence := range want {
+					sentence = strings.ToLower(strings.Join(strings.Fields(printable(sentence)), " "))
+					before, after, ok := strings.Cut(text, sentence)
+					if !ok {
+						t.Fatalf("the %s lacks %q in its place: %.300s", form, sentence, before)
+					}
+					text = after
+				}
 			}
 		})
 	}
@@ -289,7 +331,7 @@ func elements(t *testing.T, page string) (plots, tables, marks int) {
 func TestHTMLOfAFlaggedReport(t *testing.T) {
 	page := string(HTML(FullReport{Report: reports(t)["flagged"]}))
 	golden(t, "flagged.html", []byte(page))
-	for _, want := range []string{"&lt;script&gt;", "one by one", `<b class="changed">changed</b>`, "Unusual sessions", "s000007"} {
+	for _, want := range []string{"&lt;script&gt;", `<b class="verdict seen">changed</b>`, "Unusual sessions", "s000007"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)
 		}

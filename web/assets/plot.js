@@ -6,18 +6,12 @@ const row = 30, gap = 16; // height of a row and space between columns, in pixel
 const letter = 7.6; // width of a label's letter, in pixels
 const least = 260; // width in pixels; in a narrower element, the plot is scaled down
 
-// plot draws estimates with their intervals over one axis, as wide as the element around the plot. By default the axis
-// is centred on 0. A band shows the effects that are too small to count. On a wide screen a label is on the row of its
-// dot, and on a phone it is above the dot.
+// plot draws estimates with their intervals over one axis, as wide as the element around the plot. On a wide screen a
+// label is on the row of its dot, and on a phone it is above the dot.
 export function plot(title, rows, axis) {
   const drawn = rows.filter((r) => r.estimate != null);
   if (drawn.length === 0) return el("p", { class: "hint" }, "There is no figure to draw.");
-  if (!axis) {
-    const most = Math.max(...drawn.flatMap((r) => [r.estimate, r.lower, r.upper, r.delta].map((v) => Math.abs(v ?? 0))));
-    const high = round(most * 1.05 || 1);
-    axis = { low: -high, high };
-  }
-  const place = el("div", { class: "plot-place" });
+  const place = el("div", { class: "chart-place" });
   let width = 0;
   new ResizeObserver(([entry]) => {
     const now = Math.max(least, Math.floor(entry.contentRect.width));
@@ -40,17 +34,17 @@ function draw(title, rows, axis, width) {
   const across = width - left - right - 2 * gap;
   const x = (value) => left + gap + (Math.min(axis.high, Math.max(axis.low, value)) - axis.low) / (axis.high - axis.low) * across;
   const height = rows.length * high + 30;
-  const parts = axis.parts ?? 4;
+  const parts = 4;
   const marks = Array.from({ length: parts + 1 }, (_, i) => axis.low + i * (axis.high - axis.low) / parts);
   const most = Math.floor((narrow ? width - 2 * gap : left) / letter);
   const short = (text) => (text.length <= most ? text : `${text.slice(0, most - 1)}…`);
   return svg("svg", {
-    class: "plot", width, height, viewBox: `0 0 ${width} ${height}`, role: "img",
+    class: "chart", width, height, viewBox: `0 0 ${width} ${height}`, role: "img",
     "aria-label": `${title}. The table below holds the figures.`,
   },
   marks.map((mark) => [
     svg("line", { class: mark === 0 ? "zero" : "grid", x1: x(mark), x2: x(mark), y1: 4, y2: height - 24 }),
-    svg("text", { class: "mark", x: x(mark), y: height - 8, "text-anchor": "middle" }, number(mark, axis.parts ? 0 : 2)),
+    svg("text", { class: "mark", x: x(mark), y: height - 8, "text-anchor": "middle" }, number(mark, 2)),
   ]),
   rows.map((r, i) => {
     const top = i * high + above, middle = narrow ? top + 34 : top + row / 2;
@@ -59,19 +53,12 @@ function draw(title, rows, axis, width) {
         class: "label", x: narrow ? left : left - 4, y: narrow ? top + 18 : middle + 5, "text-anchor": narrow ? "start" : "end",
       }, short(r.label)),
       r.note ? svg("text", {
-        class: r.strong ? "note strong" : "note", x: above ? left : width - gap, y: narrow ? top + 18 - above : middle + 5,
+        class: "note", x: above ? left : width - gap, y: narrow ? top + 18 - above : middle + 5,
         "text-anchor": above ? "start" : "end",
       }, r.note) : null,
-      r.delta ? svg("rect", { class: "band", x: x(-r.delta), y: middle - 9, width: x(r.delta) - x(-r.delta), height: 18 }) : null,
       r.lower == null || r.upper == null ? null
         : svg("line", { class: "interval", x1: x(r.lower), x2: x(r.upper), y1: middle, y2: middle }),
       svg("circle", { class: "estimate", cx: x(r.estimate), cy: middle, r: 5 }),
     ];
   }));
-}
-
-// round rounds up to 1, 2 or 5 times a power of ten.
-function round(value) {
-  const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 5, 10].map((n) => n * power).find((n) => n >= value * 0.999);
 }
