@@ -175,8 +175,8 @@ func TestReportOfPreferences(t *testing.T) {
 	p.show("report")
 	for _, sentence := range []string{
 		"Reviewers that wrote neither text prefer the final answer to the answer that was ranked first.",
-		"People prefer the answer that was ranked first to the final answer.", "30 labels of sessions that nobody asked about",
-		"The council, unasked",
+		"People prefer the answer that was ranked first to the final answer.", "Labels of sessions that nobody asked about: 30.",
+		"the council, unasked",
 	} {
 		p.says("#report", sentence)
 	}

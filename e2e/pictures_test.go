@@ -107,7 +107,7 @@ func TestPictures(t *testing.T) {
 	<-time.After(300 * time.Millisecond)
 	save("page.png", func(f *os.File) error { return png.Encode(f, reduced(p.window())) })
 	p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/report"`))
-	p.until(`document.querySelector("#report .findings")`)
+	p.until(`document.querySelector("#report .summary")`)
 	<-time.After(300 * time.Millisecond)
 	save("report.png", func(f *os.File) error { return png.Encode(f, reduced(p.window())) })
 	p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/leaderboard"`))

@@ -2,10 +2,11 @@ package e2e
 
 import (
 	"fmt"
+	"html"
 	"io"
-	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -25,68 +26,77 @@ func simulated(t *testing.T, more ...string) string {
 	return path
 }
 
-// TestReport holds that the report draws each interval and has the same figures in a
-// table.
+// spoken is what a report says in sentences.
+type spoken struct {
+	Summary struct {
+		Result, Brackets, Window, Council, More string
+		Findings                                []string
+		CouldFind                               []string `json:"could_find"`
+	}
+	Questions []struct {
+		Question, Sentence string
+		Word               string `json:"verdict_text"`
+		Also               []string
+		ToDo               string `json:"what_to_do"`
+	}
+}
+
+// sentences returns all sentences in the order in which every form of the report prints them.
+func (r spoken) sentences() []string {
+	s := r.Summary
+	all := slices.Concat([]string{s.Result}, s.Findings, []string{s.Brackets, s.Window, s.Council}, s.CouldFind, []string{s.More})
+	for _, q := range r.Questions {
+		all = slices.Concat(all, []string{q.Question, q.Word, q.Sentence}, q.Also, []string{q.ToDo})
+	}
+	return slices.DeleteFunc(all, func(text string) bool { return text == "" })
+}
+
+// TestReport holds that the page, the HTML file and the terminal say what the report says, in one order.
 func TestReport(t *testing.T) {
 	t.Parallel()
 	p := open(t, daemon(t, map[string]string{"BIAS_STORE": simulated(t)}, members()...), "#/report")
-	p.until(`document.querySelector("#report table")`)
-	type metric struct {
-		Estimate *float64 `json:"point_estimate"`
-		Lower    *float64 `json:"ci_lower"`
-		Delta    *float64
-		Verdict  *string
-		Members  []metric
+	p.until(`document.querySelector("#report .asked")`)
+	sentences := get[spoken](t, p.origin+"/v1/bias-report").sentences()
+	if len(sentences) < 25 {
+		t.Fatalf("the report says only %q", sentences)
 	}
-	report := get[struct {
-		Headline  string
-		Metrics   []metric
-		Reviewers []struct {
-			Harshness metric `json:"relative_harshness"`
-		}
-		Positions []metric
-	}](t, p.origin+"/v1/bias-report")
-	shown := slices.Clone(report.Metrics)
-	flagged, described := 0, 0 // members
-	for _, m := range report.Metrics {
-		if m.Verdict != nil && slices.Contains([]string{"favour", "differs", "changed", "association"}, *m.Verdict) {
-			shown = append(shown, m.Members...)
-			flagged += len(m.Members)
-		} else if m.Delta == nil {
-			shown = append(shown, m.Members...)
-			described += len(m.Members)
+	file := value[string](p, `fetch("v1/bias-report?format=html").then((r) => r.text())`)
+	for form, text := range map[string]string{
+		"page":     p.text("#report"),
+		"file":     html.UnescapeString(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(file, " ")),
+		"terminal": value[string](p, `fetch("v1/bias-report?format=text").then((r) => r.text())`),
+	} {
+		text = strings.ToLower(strings.Join(strings.Fields(text), " "))
+		for _, sentence := range sentences {
+			sentence = strings.ToLower(sentence)
+			before, after, ok := strings.Cut(text, sentence)
+			if !ok {
+				t.Errorf("the %s lacks %q in its place: %.200s", form, sentence, before)
+				break
+			}
+			text = after
 		}
 	}
-	if flagged == 0 || described == 0 {
-		t.Fatalf("the report flags %d members and describes %d", flagged, described)
+	if n := value[int](p, `document.querySelectorAll("#report h1").length`); n != 1 {
+		t.Errorf("%d headings of the first order", n)
 	}
-	for _, r := range report.Reviewers {
-		shown = append(shown, r.Harshness)
+	if n := value[int](p, `document.querySelectorAll("#report details[open]").length`); n > 0 {
+		t.Errorf("%d details are unfolded", n)
 	}
-	rows, points, intervals := len(shown)+len(report.Positions), len(report.Positions), 0
-	for _, m := range report.Positions {
-		if m.Lower != nil {
-			intervals++
+	const drawn = `[...document.querySelectorAll("#report .asked")].map((q) => q.querySelectorAll("svg.plot").length)`
+	if plots := value[[]int](p, drawn); !slices.Equal(plots, []int{1, 1, 1, 1, 1, 1, 1}) {
+		t.Errorf("the questions have %v plots", plots)
+	}
+	marks := value[[]string](p, `[".flagged rect", ".seen rect", "g:not([class]) circle"].map((mark) =>
+		getComputedStyle(document.querySelector("#report .plot " + mark)).fill)`)
+	if slices.Sort(marks); len(slices.Compact(marks)) != 3 {
+		t.Errorf("favours, other findings and the rest have the colours %q", marks)
+	}
+	text := p.text("#report .plot")
+	for _, name := range []string{"← scores lower", "points", "scores higher →", "too small to count"} {
+		if !strings.Contains(text, name) {
+			t.Errorf("the plot does not name %q: %s", name, text)
 		}
-	}
-	for _, m := range shown {
-		if m.Estimate != nil {
-			points++
-		}
-		if m.Lower != nil {
-			intervals++
-		}
-	}
-	if points == rows || intervals == 0 {
-		t.Fatal("all figures of the report are known, or no interval is")
-	}
-	for what, want := range map[string]int{`.estimate`: points, `.interval`: intervals, `.figure tbody tr`: rows} {
-		if got := value[int](p, `document.querySelectorAll("#report `+what+`").length`); got != want {
-			t.Errorf("the page has %d %s, the report %d", got, what, want)
-		}
-	}
-	if text := p.text("#report .lead"); text != report.Headline {
-		t.Errorf("the page says %q, the report %q", text, report.Headline)
 	}
 	p.shot("report")
 	p.prefer("print", "prefers-color-scheme", "dark")
@@ -108,7 +118,7 @@ func TestReport(t *testing.T) {
 	}](t, p.origin+"/v1/leaderboard")
 	var want []string
 	for _, e := range l.Boards[0].Entries {
-		want = append(want, fmt.Sprintf("%s %.2f", e.Model, e.Borda))
+		want = append(want, fmt.Sprintf("%s %.3f", e.Model, e.Borda))
 	}
 	got := value[[]string](p, `[...document.querySelector("#leaderboard tbody").rows]`+
 		`.map((row) => row.cells[1].textContent + " " + row.cells[2].textContent)`)
@@ -116,6 +126,29 @@ func TestReport(t *testing.T) {
 		t.Errorf("the leaderboard reads %q, want %q", got, want)
 	}
 	p.shot("leaderboard-dark")
+}
+
+// TestHostileReport holds that the name of a model is text on the page, whatever it is.
+func TestHostileReport(t *testing.T) {
+	t.Parallel()
+	store := simulated(t)
+	records, err := os.ReadFile(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const name = `<img src=x onerror="alert(1)"> & </main>`
+	quoted := strings.ReplaceAll(name, `"`, `\"`)
+	if err := os.WriteFile(store, []byte(strings.ReplaceAll(string(records), "sim:cedar", quoted)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := open(t, daemon(t, map[string]string{"BIAS_STORE": store}, members()...), "#/report")
+	for _, view := range []string{"report", "leaderboard"} {
+		p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/` + view + `"`))
+		p.says("#"+view, name)
+		if value[bool](p, `document.querySelector("main img") !== null`) {
+			t.Errorf("%s: a name is markup", view)
+		}
+	}
 }
 
 func TestReportOfNothing(t *testing.T) {
@@ -134,97 +167,33 @@ func described(t *testing.T) string {
 	return daemon(t, map[string]string{"BIAS_STORE": store}, members()...)
 }
 
-// TestReportInWords holds that the page says each headline in the sentence of the report, with its
-// verdict and its tier, and that levels stand behind favours.
-func TestReportInWords(t *testing.T) {
-	t.Parallel()
-	p := open(t, described(t), "#/report")
-	p.until(`document.querySelector("#report .findings li")`)
-	report := get[struct {
-		Metrics []struct {
-			Estimate   *float64 `json:"point_estimate"`
-			Delta      *float64
-			Verdict    *string
-			Sentence   string
-			Confidence string `json:"statistical_confidence"`
-		}
-	}](t, p.origin+"/v1/bias-report")
-	said := value[[]string](p, `[...document.querySelectorAll("#report .findings > li")].map((li) => li.textContent)`)
-	verdicts := map[string]bool{}
-	for _, m := range report.Metrics {
-		if m.Delta == nil || m.Verdict == nil {
-			continue
-		}
-		verdicts[*m.Verdict] = true
-		want := strings.ReplaceAll(*m.Verdict, "_", " ") + " " + m.Sentence
-		if m.Estimate != nil {
-			want += " Tier: " + m.Confidence + "."
-		}
-		if !slices.ContainsFunc(said, func(line string) bool { return strings.HasPrefix(line, want) }) {
-			t.Errorf("no line says %q: %q", want, said)
-		}
-	}
-	for _, verdict := range []string{"differs", "inconclusive", "negligible", "not_identified"} {
-		if !verdicts[verdict] {
-			t.Errorf("no headline is %s", verdict)
-		}
-	}
-	if k := slices.IndexFunc(said, func(line string) bool { return strings.HasPrefix(line, "differs") }); k <= 0 {
-		t.Errorf("levels do not stand apart from favours: %q", said)
-	}
-	places := value[[]string](p, `[...document.querySelectorAll("#report .plot .label")].map((l) => l.textContent)`+
-		`.filter((text) => text.startsWith("Place "))`)
-	if want := []string{"Place 1", "Place 2", "Place 3"}; !slices.Equal(places, want) {
-		t.Errorf("the places are %q", places)
-	}
-}
-
-// TestPlots holds that each label stands beside its dot, or above it on a phone, that plots
-// use the width there is, and that their tables are folded.
+// TestPlots holds that plots use the width there is, that no text in them covers another, and that no view is wider
+// than its screen.
 func TestPlots(t *testing.T) {
 	t.Parallel()
 	p := open(t, described(t), "")
 	for _, view := range []string{"report", "leaderboard"} {
-		for _, width := range []int64{1280, 390} {
+		for _, width := range []int64{1440, 1024, 390} {
 			p.look(width, 900, "light")
 			p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/` + view + `"`))
 			p.until(`document.querySelector("#` + view + ` .plot")`)
 			const drawn = `[...document.querySelectorAll("main > section:not([hidden]) .plot")]`
-			// It is drawn for its place, and does not only shrink with it.
-			p.until(drawn + `.every((plot) => Math.abs(plot.getAttribute("width") - plot.parentElement.clientWidth) <= 1)`)
-			narrow := value[bool](p, drawn+`.every((plot) => plot.clientWidth < 640)`)
-			if narrow != (width == 390) {
-				t.Errorf("%s on %d pixels: the plots are drawn for another width", view, width)
+			if !value[bool](p, drawn+`.every((plot) => Math.abs(plot.getBoundingClientRect().width - plot.parentElement.clientWidth) <= 1)`) {
+				t.Errorf("%s on %d pixels: a plot does not fill its place", view, width)
 			}
-			const middle = `((node) => { const box = node.getBoundingClientRect(); return box.top + box.height / 2; })`
-			apart := value[[]float64](p, drawn+`.flatMap((plot) => { const dots = [...plot.querySelectorAll(".estimate")];
-				return [...plot.querySelectorAll(".label")].map((label, i) => `+middle+`(dots[i]) - `+middle+`(label)); })`)
-			if len(apart) == 0 {
-				t.Fatal("there is no label")
-			}
-			for _, pixels := range apart {
-				if narrow && (pixels < 10 || pixels > 30) || !narrow && math.Abs(pixels) > 4 {
-					t.Errorf("%s on %d pixels: a dot is %.0f pixels below its label", view, width, pixels)
-				}
-			}
-			over := value[[]string](p, drawn+`.flatMap((plot) => { const notes = [...plot.querySelectorAll(".note")];
-				return [...plot.querySelectorAll(".label")].filter((label) => { const l = label.getBoundingClientRect();
-					return notes.some((note) => { const n = note.getBoundingClientRect();
-						return n.left < l.right && l.left < n.right && n.top + 4 < l.bottom && l.top + 4 < n.bottom; }); })
-					.map((label) => label.textContent); })`)
-			if len(over) > 0 {
-				t.Errorf("%s on %d pixels: texts stand on %q", view, width, over)
+			for _, pair := range value[[]string](p, drawn+`.flatMap((svg) => {
+				const texts = [...svg.querySelectorAll("text")].map((e) => [e.textContent, e.getBoundingClientRect()]);
+				return texts.flatMap(([a, r], i) => texts.slice(i + 1)
+					.filter(([, s]) => r.left < s.right && s.left < r.right && r.top + 3 < s.bottom && s.top + 3 < r.bottom)
+					.map(([b]) => a + " / " + b));
+			})`) {
+				t.Errorf("%s on %d pixels: texts cover each other: %s", view, width, pair)
 			}
 			if wide := value[int64](p, `document.scrollingElement.scrollWidth`); wide > width {
 				t.Errorf("%s is %d pixels wide on %d", view, wide, width)
 			}
 			p.picture(fmt.Sprintf("%s-%d", view, width))
 		}
-	}
-	p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/report"`))
-	p.until(`document.querySelector("#report .figure details")`)
-	if n := value[int](p, `document.querySelectorAll("#report .figure details[open]").length`); n > 0 {
-		t.Errorf("%d tables under plots are unfolded", n)
 	}
 }
 
@@ -234,7 +203,7 @@ func TestPlots(t *testing.T) {
 func TestFilters(t *testing.T) {
 	t.Parallel()
 	p := open(t, described(t), "#/report")
-	p.until(`document.querySelector("#report .findings")`)
+	p.until(`document.querySelector("#report .asked")`)
 	const keep = `window.kept = {};
 		URL.createObjectURL = (blob) => { window.blob = blob; return "blob:x"; };
 		HTMLAnchorElement.prototype.click = function () { kept[this.download] = window.blob; };`
@@ -253,26 +222,26 @@ func TestFilters(t *testing.T) {
 	p.says("#report", "5 more sessions needed")
 
 	p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/report?days=30&sessions=0&category=math&language=de"`))
-	p.until(`document.querySelector("#report .findings, #report .lead")`)
+	p.until(`document.querySelector("#report .summary")`)
 	want := get[struct {
-		Headline string
-		Window   struct{ Sessions int }
+		Summary struct{ Result string }
+		Window  struct{ Sessions int }
 	}](t, p.origin+"/v1/bias-report?days=30&sessions=0&category=math&language=de")
 	if want.Window.Sessions == 0 || want.Window.Sessions >= 50 {
 		t.Fatalf("the filters leave %d sessions", want.Window.Sessions)
 	}
-	p.says("#report .lead", want.Headline)
+	p.says("#report .summary .result", want.Summary.Result)
 	p.says("#report", fmt.Sprintf("%d sessions", want.Window.Sessions))
 	p.do(chromedp.Reload()) // as one who got the link
-	p.says("#report .lead", want.Headline)
+	p.says("#report .summary .result", want.Summary.Result)
 	if got := value[string](p, `["days", "sessions", "category", "language"]`+
 		`.map((name) => document.getElementById("report-" + name).value).join(" ")`); got != "30 0 math de" {
 		t.Errorf("the choices read %q", got)
 	}
 	p.do(chromedp.Evaluate[chromedp.Void](keep))
 	for format, file := range map[string]string{"json": "report.json", "html": "report.html", "text": "report.txt"} {
-		if got := download(format, file); !strings.Contains(got, want.Headline) {
-			t.Errorf("%s lacks %q: %.200s", file, want.Headline, got)
+		if got := strings.Join(strings.Fields(download(format, file)), " "); !strings.Contains(got, want.Summary.Result) {
+			t.Errorf("%s lacks %q: %.200s", file, want.Summary.Result, got)
 		}
 	}
 	if got := download("csv", "report.csv"); !strings.Contains(got, "metric_name") {
@@ -281,12 +250,12 @@ func TestFilters(t *testing.T) {
 
 	p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/report?language=english&nothing=1"`))
 	p.says("#report .notice.bad", "language")
-	if value[bool](p, `document.querySelector("#report .findings") !== null`) {
+	if value[bool](p, `document.querySelector("#report .asked") !== null`) {
 		t.Error("a report stands beside the refusal")
 	}
 
 	p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/leaderboard?category=math&model=sim%3Acedar"`))
-	p.until(`document.querySelectorAll("#leaderboard .interval").length === 1`)
+	p.until(`document.querySelectorAll("#leaderboard .plot g circle").length === 1`)
 	models := value[[]string](p, `[...document.querySelectorAll("#leaderboard tbody tr")].map((row) => row.cells[1].textContent)`)
 	if !slices.Equal(models, []string{"sim:cedar"}) {
 		t.Errorf("the leaderboard of one model holds %q", models)
@@ -307,7 +276,7 @@ func TestReportOfADaemonThatIsAway(t *testing.T) {
 	p.do(chromedp.Click(chromedp.CSS(`nav a[href="#/report"]`)))
 	p.says("#report .notice.warn", "The daemon does not answer.")
 	l.down.Store(nil)
-	p.until(`document.querySelector("#report .findings")`)
+	p.until(`document.querySelector("#report .asked")`)
 	if value[bool](p, `document.querySelector("#report .notice") !== null`) {
 		t.Error("the page still says that the daemon is away")
 	}

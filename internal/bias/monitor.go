@@ -335,7 +335,7 @@ func (m *Monitor) summary() string {
 		if !w.Alarm {
 			continue
 		}
-		name := strings.ReplaceAll(w.Name, "_", " ")
+		name := Topic(w.Name)
 		if w.Subject != "" {
 			name += " (" + w.Subject + ")"
 		}

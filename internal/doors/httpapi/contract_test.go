@@ -125,6 +125,7 @@ var schemas = map[string]reflect.Type{
 	"PeopleAgreement": reflect.TypeFor[worth.Agreement](), "ReviewerAgreement": reflect.TypeFor[worth.AgreementOfReviewer](),
 	"Preference": reflect.TypeFor[worth.Preference](),
 	"Report":     reflect.TypeFor[render.FullReport](), "Window": reflect.TypeFor[bias.Window](), "Skipped": reflect.TypeFor[bias.Skipped](),
+	"ReportSummary": reflect.TypeFor[bias.Summary](), "ReportQuestion": reflect.TypeFor[bias.Question](),
 	"Levels": reflect.TypeFor[bias.Levels](), "NotMeasured": reflect.TypeFor[bias.NotMeasured](), "Test": reflect.TypeFor[bias.Test](),
 	"Metric": reflect.TypeFor[bias.Metric](), "Profile": reflect.TypeFor[bias.Profile](),
 	"Position": reflect.TypeFor[bias.Position](), "ModelPosition": reflect.TypeFor[bias.ModelPosition](),
