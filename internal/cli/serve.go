@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -72,6 +73,7 @@ type demoCmd struct {
 	Addr     string `help:"Where to listen, port 0 takes a free one; default LLM_COUNCIL_ADDR, or a free port." placeholder:"HOST:PORT"`
 	Category string `placeholder:"NAME" help:"Category of questions that name none: ${categories}."`
 	Language string `placeholder:"CODE" help:"Language of questions that name none: two letters such as en."`
+	Sessions int    `placeholder:"N" default:"100" help:"How many simulated sessions to begin with, so that history and reports show something; 0 for none."`
 }
 
 // Run runs a daemon with simulated members. Its records go to a new temporary directory.
@@ -83,6 +85,9 @@ func (c demoCmd) Run(ctx context.Context, std IO) error {
 	if err := checkSubjects([]string{c.Category}, []string{c.Language}); err != nil {
 		return err
 	}
+	if c.Sessions < 0 {
+		return usageError{errors.New("--sessions takes a whole number of 0 or more")}
+	}
 	dir, err := os.MkdirTemp("", "councild-demo-")
 	if err != nil {
 		return fmt.Errorf("making a directory for the records: %w", err)
@@ -93,10 +98,19 @@ func (c demoCmd) Run(ctx context.Context, std IO) error {
 	})
 	cfg.Addr = cmp.Or(c.Addr, cfg.Addr)
 	cfg.APITokens = nil // New makes a token if other machines can reach the address
+	provider := simllm.Default()
+	provider.Filler = "This is simulated filler: no model was asked."
+	past := &pastSessions{}
+	provider.Instant = past.asks
+	questions := make([]string, len(provider.Written))
+	for i, w := range provider.Written {
+		questions[i] = w.Question
+	}
 	o := daemon.Options{
 		Config:    cfg,
-		Simulated: simllm.Default(),
-		Log:       newLog(std.Stderr, cfg),
+		Simulated: provider,
+		Demo:      questions,
+		Log:       slog.New(demoHandler{newLog(std.Stderr, cfg).Handler()}),
 		Version:   std.Version,
 		Category:  c.Category,
 		Language:  c.Language,
@@ -115,22 +129,29 @@ func (c demoCmd) Run(ctx context.Context, std IO) error {
 		auth = fmt.Sprintf(" -H 'Authorization: Bearer %s'", tokens[0].Secret)
 	}
 	_, err = fmt.Fprintf(std.Stdout, `A council of four simulated models answers at %[1]s
-Nothing here is real: no model is asked, no key is used, nothing leaves this machine.
+Nothing here is real: no model is asked, no key is used, nothing is paid, nothing leaves this machine.
+%[4]d questions have answers that were written for this demo. Any other question gets simulated filler.
+History and reports begin with %[5]d simulated sessions, which run now.
 Records go to %[2]s
 
 Open that address in a browser, or ask here:
 
-  curl -s%[3]s -H 'Content-Type: application/json' -d '{"query": "Why is the sky blue?"}' %[1]s/v1/council
-
-Then see what the reviews reveal:
-
-  curl -s%[3]s '%[1]s/v1/bias-report?format=text'
+  curl -s%[3]s -H 'Content-Type: application/json' -d '{"query": "%[6]s"}' %[1]s/v1/council
 
 Ctrl-C stops it.
-`, d.URL(), cfg.BiasStore, auth)
+`, d.URL(), cfg.BiasStore, auth, len(questions), c.Sessions, forShell(questions))
 	if err != nil {
 		return errors.Join(err, d.Close(ctx))
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	running := sync.WaitGroup{}
+	defer running.Wait()
+	defer cancel()
+	running.Go(func() {
+		if err := past.run(ctx, d, examplesOf(questions, c.Sessions)); err != nil && ctx.Err() == nil {
+			o.Log.WarnContext(ctx, "the simulated sessions of the demo stopped early", "error", err)
+		}
+	})
 	return d.Serve(ctx)
 }
 

@@ -7,7 +7,7 @@
 //
 // # Written questions
 //
-// People wrote the texts of a few questions for the demo (Written). If such a question begins a conversation, the four
+// A few questions have texts that were written for the demo (Written). If such a question begins a conversation, the four
 // models of Council answer and review it with these texts, and any chairman writes the written synthesis, which ends by
 // saying that it was written for the demo. Reviewers recognise written answers by their text, and give them the written
 // scores. Everything below is about other texts.

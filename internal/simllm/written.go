@@ -16,7 +16,7 @@ import (
 	"unicode/utf8"
 )
 
-// Written is a question whose answers, reviews and synthesis are not generated: people wrote them for the demo.
+// Written is a question of the demo. Its answers, reviews and synthesis are not generated: they were written for it.
 type Written struct {
 	Question  string
 	answers   map[string]string        // by the name of the model
