@@ -10,10 +10,13 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/councild/councild/internal/bias"
+	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 	"github.com/google/go-cmp/cmp"
@@ -55,35 +58,44 @@ func TestUnwritableStore(t *testing.T) {
 	}
 }
 
+// demo runs the command until the test ends. It returns the text that the command prints, and a function that stops
+// the command and returns its exit code.
+func demo(t *testing.T, log io.Writer, args ...string) (text string, stop func() int) {
+	t.Helper()
+	daemontest.Setenv(t, map[string]string{"MODELS": "", "BIAS_STORE": "", "ADDR": ""})
+	t.Setenv("TMPDIR", t.TempDir())
+	reader, writer := io.Pipe()
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	exit := make(chan int, 1)
+	go func() {
+		exit <- Main(ctx, IO{Args: append([]string{"demo"}, args...), Stdout: writer, Stderr: log})
+		_ = writer.Close()
+	}()
+	var printed strings.Builder
+	lines := bufio.NewScanner(reader)
+	for lines.Scan() && !strings.Contains(lines.Text(), "Ctrl-C") {
+		printed.WriteString(lines.Text() + "\n")
+	}
+	return printed.String(), func() int {
+		cancel()
+		return <-exit
+	}
+}
+
 // The demo runs from start to stop, as a user sees it.
 func TestDemo(t *testing.T) {
 	testkit.Slow(t)
-	daemontest.Setenv(t, map[string]string{"MODELS": "", "BIAS_STORE": "", "ADDR": "127.0.0.1:0"})
-	t.Setenv("TMPDIR", t.TempDir())
 	t.Setenv("HOME", t.TempDir())
-	reader, writer := io.Pipe()
-	ctx, cancel := context.WithCancel(t.Context())
-	exit := make(chan int, 1)
 	log := &daemontest.Log{}
-	go func() {
-		exit <- Main(ctx, IO{Args: []string{"demo"}, Stdout: writer, Stderr: log})
-	}()
-	var text []byte
-	for buf := make([]byte, 4096); !bytes.Contains(text, []byte("Ctrl-C")); {
-		n, err := reader.Read(buf)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text = append(text, buf[:n]...)
-	}
-	url := between(string(text), "answers at ", "\n")
-	records := between(string(text), "Records go to ", "\n")
-	if !strings.Contains(string(text),
-		"curl -s -H 'Content-Type: application/json' -d '{\"query\": \"Why is the sky blue?\"}' "+url+"/v1/council\n") {
+	text, stop := demo(t, log, "--addr", "127.0.0.1:0", "--sessions", "0")
+	url := between(text, "answers at ", "\n")
+	records := between(text, "Records go to ", "\n")
+	body := between(text, "-d '", "' "+url+"/v1/council\n")
+	if !strings.Contains(text, "curl -s -H 'Content-Type: application/json' -d '{") || !json.Valid([]byte(body)) {
 		t.Errorf("no curl to paste: %s", text)
 	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/council",
-		strings.NewReader(`{"query": "Why is the sky blue?"}`))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/council", strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,12 +113,114 @@ func TestDemo(t *testing.T) {
 	if n := len(daemontest.Records(t, records)); n != 4*3 {
 		t.Errorf("%d records, want 12", n)
 	}
-	cancel()
-	if code := <-exit; code != exitOK {
+	if s := (daemontest.Caller{Base: url}).Ask(t, `{"query": "Why is the sky blue?"}`); !strings.HasPrefix(s.Answer, "This is simulated filler: no model was asked.\n") {
+		t.Errorf("another question gets %q", s.Answer)
+	}
+	if code := stop(); code != exitOK {
 		t.Errorf("exit %d: %s", code, log)
 	}
 	if home, _ := os.ReadDir(os.Getenv("HOME")); len(home) != 0 {
 		t.Errorf("the demo wrote to the home directory: %v", home)
+	}
+}
+
+// The demo begins with simulated sessions. The last ones ask the questions that have written texts, and the page offers
+// these questions.
+func TestDemoBeginsWithSessions(t *testing.T) {
+	testkit.Slow(t)
+	const sessions = 20
+	log := &daemontest.Log{}
+	text, stop := demo(t, log, "--addr", "127.0.0.1:0", "--sessions", strconv.Itoa(sessions))
+	d := daemontest.Caller{Base: between(text, "answers at ", "\n")}
+	var list struct{ Sessions []council.Summary }
+	daemontest.Until(t, func() bool {
+		_, data := d.Call(t, "GET", "/v1/council", "")
+		if err := json.Unmarshal(data, &list); err != nil {
+			t.Fatal(err)
+		}
+		return len(list.Sessions) == sessions &&
+			!slices.ContainsFunc(list.Sessions, func(s council.Summary) bool { return s.Status != council.StatusComplete })
+	})
+	var councils struct{ Demo struct{ Questions []string } }
+	if _, data := d.Call(t, "GET", "/v1/councils", ""); json.Unmarshal(data, &councils) != nil || len(councils.Demo.Questions) == 0 {
+		t.Fatalf("the demo offers %s", data)
+	}
+	for i, question := range councils.Demo.Questions {
+		summary := list.Sessions[len(councils.Demo.Questions)-1-i] // the newest is the first
+		_, data := d.Call(t, "GET", "/v1/council/"+summary.ID, "")
+		var s council.Session
+		if err := json.Unmarshal(data, &s); err != nil {
+			t.Fatal(err)
+		}
+		if s.Query != question && !strings.HasPrefix(question, strings.TrimSuffix(s.Query, "…")) {
+			t.Fatalf("session %d asks %q, not %q", i, s.Query, question)
+		}
+		checkWritten(t, s)
+	}
+	if _, data := d.Call(t, "GET", "/v1/bias-report", ""); !bytes.Contains(data, []byte(`"sessions":20`)) {
+		t.Errorf("the report reads %.300s", data)
+	}
+	if _, data := d.Call(t, "GET", "/v1/spend", ""); !bytes.Contains(data, []byte(`"sessions":20`)) {
+		t.Errorf("the spending reads %s", data)
+	}
+	if code := stop(); code != exitOK || strings.Contains(log.String(), "session started") || strings.Contains(log.String(), "WARN") {
+		t.Errorf("exit %d: %s", code, log)
+	}
+}
+
+// checkWritten checks a session that asked a written question.
+func checkWritten(t *testing.T, s council.Session) {
+	t.Helper()
+	if s.Status != council.StatusComplete || !s.Persisted || !strings.HasSuffix(s.Answer, "\n\n*Written for the demo.*") ||
+		strings.Contains(s.Answer, "imulated") {
+		t.Errorf("%s: status %s, answer %q", s.Query, s.Status, s.Answer)
+	}
+	for _, a := range s.Stage1 {
+		if len(*a.Response) < 1000 || strings.Contains(*a.Response, "Simulated") {
+			t.Errorf("%s: %s answers %q", s.Query, a.Model, *a.Response)
+		}
+	}
+	for _, r := range s.Stage2 {
+		if strings.Contains(*r.Ranking, "imulated") || strings.Contains(*r.Ranking, "{amber}") || len(r.ParsedRanking.Ranking) != 3 || len(r.ParsedRanking.Tied) > 0 {
+			t.Errorf("%s: %s writes %q", s.Query, r.Model, *r.Ranking)
+		}
+	}
+	m := s.Metadata.Map
+	if m == nil || m.Reason != nil || m.Dropped != 0 || len(m.Agreed) < 2 || len(m.Disputed) == 0 || len(m.OnlyOneSaid) == 0 || len(m.Open) == 0 {
+		t.Errorf("%s: the map is %+v", s.Query, m)
+	}
+}
+
+// Ctrl-C ends the demo while its first sessions run.
+func TestDemoStopsWhileItBegins(t *testing.T) {
+	testkit.Slow(t)
+	log := &daemontest.Log{}
+	_, stop := demo(t, log, "--addr", "127.0.0.1:0", "--sessions", "100000")
+	begin := time.Now()
+	if code := stop(); code != exitOK || time.Since(begin) > 20*time.Second || strings.Contains(log.String(), "stopped early") {
+		t.Errorf("exit %d after %s: %s", code, time.Since(begin), log)
+	}
+	if code, _, stderr := command(t, "demo", "--sessions", "-1"); code != exitUsage || !strings.Contains(stderr, "--sessions") {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
+}
+
+// The demo begins with the same sessions each time: the written questions last, and all others different.
+func TestExamplesOf(t *testing.T) {
+	written := []string{"one?", "two?"}
+	all := examplesOf(written, 100)
+	if diff := cmp.Diff(all, examplesOf(written, 100)); diff != "" {
+		t.Error(diff)
+	}
+	seen := map[string]bool{}
+	for _, r := range all {
+		seen[r.Query] = true
+	}
+	if len(seen) != 100 || all[98].Query != "one?" || all[99].Query != "two?" || all[0].Seed == nil {
+		t.Errorf("%d different questions, the last are %q and %q", len(seen), all[98].Query, all[99].Query)
+	}
+	if last := examplesOf(written, 1); len(last) != 1 || last[0].Query != "two?" {
+		t.Errorf("one request is %+v", last)
 	}
 }
 
@@ -119,38 +233,23 @@ func between(text, before, after string) string {
 // Where the usual port is taken, the demo takes another one, unless its user named an address.
 func TestDemoTakesAFreePort(t *testing.T) {
 	testkit.Slow(t)
-	daemontest.Setenv(t, map[string]string{"MODELS": "", "BIAS_STORE": "", "ADDR": ""})
-	t.Setenv("TMPDIR", t.TempDir())
 	taken, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:8080")
 	if err == nil { // Otherwise another program has it, which is as good.
 		defer taken.Close()
 	}
-	reader, writer := io.Pipe()
-	ctx, cancel := context.WithCancel(t.Context())
-	exit := make(chan int, 1)
-	go func() {
-		args := []string{"demo", "--category", "math", "--language", "de"}
-		exit <- Main(ctx, IO{Args: args, Stdout: writer, Stderr: io.Discard})
-		_ = writer.Close()
-	}()
-	var text strings.Builder
-	lines := bufio.NewScanner(reader)
-	for lines.Scan() && !strings.Contains(lines.Text(), "Ctrl-C") {
-		text.WriteString(lines.Text() + "\n")
-	}
-	url := between(text.String(), "answers at ", "\n")
-	if !strings.Contains(text.String(), "127.0.0.1:8080 is taken by another program") || strings.HasSuffix(url, ":8080") {
-		t.Errorf("got %s", text.String())
+	text, stop := demo(t, io.Discard, "--category", "math", "--language", "de", "--sessions", "0")
+	url := between(text, "answers at ", "\n")
+	if !strings.Contains(text, "127.0.0.1:8080 is taken by another program") || strings.HasSuffix(url, ":8080") {
+		t.Errorf("got %s", text)
 	}
 	(daemontest.Caller{Base: url}).Ask(t, `{"query": "Why is the sky blue?"}`)
 	(daemontest.Caller{Base: url}).Ask(t, `{"query": "Why is the sky blue?", "category": "coding"}`)
-	records := daemontest.Records(t, between(text.String(), "Records go to ", "\n"))
+	records := daemontest.Records(t, between(text, "Records go to ", "\n"))
 	first, last := records[0].QueryMetadata, records[len(records)-1].QueryMetadata
 	if *first.Category != "math" || *first.Language != "de" || *last.Category != "coding" || *last.Language != "de" {
 		t.Errorf("the questions are %s, %s and %s, %s", *first.Category, *first.Language, *last.Category, *last.Language)
 	}
-	cancel()
-	if code := <-exit; code != exitOK {
+	if code := stop(); code != exitOK {
 		t.Errorf("exit %d", code)
 	}
 	named, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
