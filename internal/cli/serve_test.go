@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -128,9 +127,8 @@ func TestDemo(t *testing.T) {
 // these questions.
 func TestDemoBeginsWithSessions(t *testing.T) {
 	testkit.Slow(t)
-	const sessions = 20
 	log := &daemontest.Log{}
-	text, stop := demo(t, log, "--addr", "127.0.0.1:0", "--sessions", strconv.Itoa(sessions))
+	text, stop := demo(t, log, "--addr", "127.0.0.1:0")
 	d := daemontest.Caller{Base: between(text, "answers at ", "\n")}
 	var list struct{ Sessions []council.Summary }
 	daemontest.Until(t, func() bool {
@@ -138,7 +136,7 @@ func TestDemoBeginsWithSessions(t *testing.T) {
 		if err := json.Unmarshal(data, &list); err != nil {
 			t.Fatal(err)
 		}
-		return len(list.Sessions) == sessions &&
+		return len(list.Sessions) == 100 &&
 			!slices.ContainsFunc(list.Sessions, func(s council.Summary) bool { return s.Status != council.StatusComplete })
 	})
 	var councils struct{ Demo struct{ Questions []string } }
@@ -157,10 +155,14 @@ func TestDemoBeginsWithSessions(t *testing.T) {
 		}
 		checkWritten(t, s)
 	}
-	if _, data := d.Call(t, "GET", "/v1/bias-report", ""); !bytes.Contains(data, []byte(`"sessions":20`)) {
-		t.Errorf("the report reads %.300s", data)
+	var report bias.Report
+	if _, data := d.Call(t, "GET", "/v1/bias-report", ""); json.Unmarshal(data, &report) != nil || report.Window.Sessions != 100 ||
+		!slices.ContainsFunc(report.Metrics, func(m bias.Metric) bool {
+			return m.Subject == "sim:cedar" && strings.Contains(m.Name, "position") && m.Verdict != nil && *m.Verdict == "favour"
+		}) {
+		t.Errorf("the report reads %.3000s", data)
 	}
-	if _, data := d.Call(t, "GET", "/v1/spend", ""); !bytes.Contains(data, []byte(`"sessions":20`)) {
+	if _, data := d.Call(t, "GET", "/v1/spend", ""); !bytes.Contains(data, []byte(`"sessions":100`)) {
 		t.Errorf("the spending reads %s", data)
 	}
 	if code := stop(); code != exitOK || strings.Contains(log.String(), "session started") || strings.Contains(log.String(), "WARN") {
