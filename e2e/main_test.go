@@ -103,9 +103,10 @@ func settings(t *testing.T, env map[string]string, models []simllm.Model) []stri
 // councild is a councild in a process of its own.
 type councild struct {
 	*testing.T
-	env []string // of the process
-	url string
-	log daemontest.Log // of all processes
+	env  []string // of the process
+	args []string // of the process
+	url  string
+	log  daemontest.Log // of all processes
 
 	cmd  *exec.Cmd     // nil: it does not run
 	gone chan struct{} // closed when the process has ended
@@ -115,7 +116,7 @@ type councild struct {
 // test, it must end after SIGTERM with exit code 0.
 func newCouncild(t *testing.T, env []string) *councild {
 	t.Helper()
-	c := &councild{T: t, env: env}
+	c := &councild{T: t, env: env, args: []string{"serve"}}
 	t.Cleanup(func() {
 		if c.cmd != nil {
 			if code := c.end(syscall.SIGTERM); code != 0 {
@@ -142,7 +143,7 @@ func command(ctx context.Context, env []string, args ...string) (*exec.Cmd, erro
 
 // start starts the process, and waits until it listens.
 func (c *councild) start() error {
-	cmd, err := command(context.WithoutCancel(c.Context()), c.env, "serve") // it is ended after the context of the test
+	cmd, err := command(context.WithoutCancel(c.Context()), c.env, c.args...) // it is ended after the context of the test
 	if err != nil {
 		return err
 	}

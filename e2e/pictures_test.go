@@ -20,7 +20,8 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/councild/councild/internal/cli"
-	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/testkit/daemontest"
 )
 
 var pictures = flag.String("pictures", "", "directory for the pictures of README.md and docs/; default: a temporary one")
@@ -58,48 +59,28 @@ func TestPictures(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	models := members()
-	answers := map[string]string{
-		"amber": "## Split later\n\nA team of **eight** gains little from services:\n\n- one deployment\n- one log\n- calls that cannot fail halfway\n\nDraw the modules first.",
-		"birch": "Split **one** part, the one that must scale alone, and measure what it costs before the next.",
-		"cedar": "It depends on what hurts today. Long builds want modules, independent releases want services.",
-		"dune":  "Yes: services let every team choose its own pace.",
-	}
-	for i := range models {
-		models[i].ChunkDelay = time.Duration(60+25*i) * time.Millisecond
-		models[i].Reply = func(task simllm.Task) (string, bool) {
-			switch task.Kind {
-			case simllm.Question:
-				return answers[task.Model], true
-			case simllm.Synthesis:
-				return "**Not yet.** Draw the boundaries inside the monolith first:\n\n1. Give each module its own tables.\n2. Measure which of them must " +
-					"scale or ship alone.\n3. Split that one, and only then decide about the next.\n\nA team of eight pays for services with its evenings.", true
-			default:
-				return "", false
-			}
-		}
-	}
-	p := open(t, daemon(t, map[string]string{"BIAS_STORE": simulated(t)}, models...), "")
+	p := open(t, demo(t), "")
 	p.look(1000, 640, "light")
-	p.do(chromedp.SendKeys(chromedp.ID("query"), "Should we split our monolith? We are a team of eight."))
-	var frames []image.Image
+	p.until(`document.querySelector("#query")`)
+	frames := []image.Image{p.window()}
+	p.do(chromedp.SendKeys(chromedp.ID("query"), pictured(p)))
 	frames = append(frames, p.window())
 	p.press("\r")
-	p.until(`location.hash.startsWith("#/session/") && document.querySelector("#session .steps")`)
-	for range 24 {
+	p.until(`location.hash.startsWith("#/session/") && document.querySelector("#session h1")`)
+	for range 40 {
+		<-time.After(500 * time.Millisecond)
 		frames = append(frames, p.window())
-		if value[bool](p, `document.querySelector('#session [role="status"]').textContent.startsWith("The answer is")`) {
+		if p.session()["status"] != "running" {
 			break
 		}
-		<-time.After(250 * time.Millisecond)
 	}
-	p.says(said, "The answer is complete.")
-	<-time.After(300 * time.Millisecond)
+	<-time.After(500 * time.Millisecond)
 	frames = append(frames, p.window())
-	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('section[aria-labelledby="part-answers"]').scrollIntoView();
-		document.querySelector('section[aria-labelledby="part-answers"] details').open = true;`))
-	<-time.After(300 * time.Millisecond)
-	frames = append(frames, p.window())
+	for _, part := range []string{"agreement", "answers"} {
+		p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('section[aria-labelledby="part-` + part + `"]')?.scrollIntoView()`))
+		<-time.After(300 * time.Millisecond)
+		frames = append(frames, p.window())
+	}
 	save("page.gif", func(f *os.File) error { return gif.EncodeAll(f, movie(frames)) })
 
 	p.do(chromedp.Evaluate[chromedp.Void](`scrollTo(0, 0)`))
@@ -134,6 +115,30 @@ func TestPictures(t *testing.T) {
 	if text := p.text("#leaderboard"); !strings.Contains(text, "Leaderboard") {
 		t.Errorf("the leaderboard reads %q", text)
 	}
+}
+
+// demo runs the demo, and returns its address when its first sessions have ended.
+func demo(t *testing.T) string {
+	t.Helper()
+	t.Setenv("TMPDIR", t.TempDir())
+	c := newCouncild(t, settings(t, map[string]string{"MODELS": "", "BIAS_STORE": "", "BASE_URL": "", "RANDOM_SEED": ""}, members()))
+	c.args = []string{"demo"}
+	if err := c.start(); err != nil {
+		t.Fatal(err)
+	}
+	daemontest.Until(t, func() bool {
+		list := get[struct{ Sessions []council.Summary }](t, c.url+"/v1/council")
+		return len(list.Sessions) == 100 && list.Sessions[0].Status != council.StatusRunning
+	})
+	return c.url
+}
+
+// pictured returns the question of the demo that the pictures show.
+func pictured(p *tab) string {
+	p.Helper()
+	councils := get[struct{ Demo struct{ Questions []string } }](p.T, p.origin+"/v1/councils")
+	at := slices.IndexFunc(councils.Demo.Questions, func(q string) bool { return strings.Contains(q, "SQLite") })
+	return councils.Demo.Questions[max(0, at)]
 }
 
 // compared returns the reports of compare and of seats over the questions of the examples, of the simulated council.
