@@ -21,7 +21,7 @@ import (
 
 // pastSessions runs the sessions that a demo begins with. The models answer these sessions at once.
 type pastSessions struct {
-	question atomic.Pointer[string] // of the session that runs
+	question atomic.Pointer[string] // the question of the running session, or nil
 }
 
 // asks reports whether the running session asks a question.

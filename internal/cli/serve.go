@@ -73,7 +73,7 @@ type demoCmd struct {
 	Addr     string `help:"Where to listen, port 0 takes a free one; default LLM_COUNCIL_ADDR, or a free port." placeholder:"HOST:PORT"`
 	Category string `placeholder:"NAME" help:"Category of questions that name none: ${categories}."`
 	Language string `placeholder:"CODE" help:"Language of questions that name none: two letters such as en."`
-	Sessions int    `placeholder:"N" default:"100" help:"How many simulated sessions to begin with, so that history and reports show something; 0 for none."`
+	Sessions int    `placeholder:"N" default:"100" help:"How many simulated sessions to run first, so that history and reports show something."`
 }
 
 // Run runs a daemon with simulated members. Its records go to a new temporary directory.

@@ -1,16 +1,15 @@
 // Package simllm is a simulated OpenAI-compatible provider: one HTTP server that behaves like a set of different
 // models. Demonstrations, tests and benchmarks reach it over HTTP, as they would reach a real provider. Everything
 // that it sends is marked. Every response has the header X-Simulated: true, every completion has the system
-// fingerprint "simulated", every model is owned by "simulated", and the first line of every text that it generates
-// says "Simulated", or what Options.Filler says. Only the texts of Model.Reply, echoes of the prompt, and written texts
-// are not marked in this way.
+// fingerprint "simulated", and every model is owned by "simulated". The first line of a text says "Simulated", or what
+// Options.Filler says. Texts of Model.Reply, echoes of the prompt, and written texts have no such line.
 //
 // # Written questions
 //
-// A few questions have texts that were written for the demo (Written). If such a question begins a conversation, the four
-// models of Council answer and review it with these texts, and any chairman writes the written synthesis, which ends by
-// saying that it was written for the demo. Reviewers recognise written answers by their text, and give them the written
-// scores. Everything below is about other texts.
+// A few questions have texts that were written for the demo (Written). The four models of Council answer and review such
+// a question with these texts if it begins a conversation. Any chairman gives the written synthesis. Its last line says
+// that it was written for the demo. Reviewers recognise written answers by their text. The rest of this comment is about
+// texts that are not written.
 //
 // # Which task a request is
 //

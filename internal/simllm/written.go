@@ -19,16 +19,16 @@ import (
 // Written is a question of the demo. Its answers, reviews and synthesis are not generated: they were written for it.
 type Written struct {
 	Question  string
-	answers   map[string]string        // by the name of the model
-	reviews   map[string]writtenReview // by the name of the reviewer
+	answers   map[string]string        // the keys are names of models
+	reviews   map[string]writtenReview // the keys are names of reviewers
 	synthesis string
 	chart     mapTail // names models where a map names answers
 }
 
-// writtenReview is a review of the answers of other models.
+// writtenReview is what one model says about the other models' answers.
 type writtenReview struct {
 	text   string         // names a model as in {birch}
-	scores map[string]int // by the name of the model; all different
+	scores map[string]int // the keys are names of models; no two scores are equal
 }
 
 // writtenMark is the last line of a written synthesis. It tells readers that no model wrote the text.
@@ -74,15 +74,15 @@ func readAllWritten() (all []Written, err error) {
 // writtenMembers returns the models that answer written questions: those of [Council].
 func writtenMembers() []string { return []string{"amber", "birch", "cedar", "dune"} }
 
-// ReadWritten reads a written question from Markdown. The file has these sections in this order, each under a heading
-// of the first level: Question, Answer of NAME for each member of [Council], Review of NAME for each member, Synthesis
-// and Map. A review names the other members as in {birch}, and ends with a line such as "Scores: birch 8, cedar 6,
-// dune 4". The map is the JSON that a chairman writes, with the names of members in place of the names of answers.
+// ReadWritten reads a written question from Markdown. Each section has a heading of the first level. The sections are
+// "Question", "Answer of NAME" for each model of [Council], "Review of NAME" for each model, "Synthesis" and "Map", in
+// this order. A review names another model as in {birch}. It ends with a line such as "Scores: birch 8, cedar 6, dune 4".
+// The map is the JSON that a chairman writes, but it names models where a chairman names answers.
 func ReadWritten(markdown []byte) (w Written, err error) {
 	w.answers = map[string]string{}
 	w.reviews = map[string]writtenReview{}
 	rest := "\n" + strings.ReplaceAll(string(markdown), "\r\n", "\n")
-	titles := []string{"Question"}
+	titles := append(make([]string, 0, 11), "Question")
 	for _, part := range []string{"Answer of ", "Review of "} {
 		for _, member := range writtenMembers() {
 			titles = append(titles, part+member)
@@ -146,7 +146,7 @@ func readWrittenReview(reviewer, text string) (r writtenReview, err error) {
 		name, figure, _ := strings.Cut(strings.TrimSpace(pair), " ")
 		score, err := strconv.Atoi(figure)
 		if err != nil || score < 1 || score > 10 || given[score] {
-			return r, fmt.Errorf("the score %q is not a name and a number from 1 to 10 that no other answer has", pair)
+			return r, fmt.Errorf("%q is not a name and a score from 1 to 10, or another answer has this score", pair)
 		}
 		given[score] = true
 		r.scores[name] = score
@@ -156,7 +156,7 @@ func readWrittenReview(reviewer, text string) (r writtenReview, err error) {
 			return r, errors.New("it scores its own answer, or not all others")
 		}
 		if strings.Contains(text, "{"+member+"}") == (member == reviewer) {
-			return r, fmt.Errorf("it has the placeholder {%s}, or lacks it, against the rules", member)
+			return r, fmt.Errorf("it does not name every other member, or it names itself: {%s}", member)
 		}
 	}
 	for _, named := range placeholder.FindAllStringSubmatch(text, -1) {
@@ -165,7 +165,7 @@ func readWrittenReview(reviewer, text string) (r writtenReview, err error) {
 		}
 	}
 	if len(r.scores) != len(writtenMembers())-1 {
-		return r, errors.New("it scores an answer that is none")
+		return r, errors.New("it scores an answer that does not exist")
 	}
 	return r, nil
 }
@@ -196,7 +196,7 @@ func (w *Written) check() error {
 		for _, quote := range claim.Quotes {
 			n := utf8.RuneCountInString(quote.Quote)
 			if n < 12 || n > 300 || !strings.Contains(w.answers[quote.Answer], quote.Quote) {
-				return fmt.Errorf("the map quotes %q, which has not 12 to 300 characters, or which %q does not say",
+				return fmt.Errorf("the map quotes %q: it has not 12 to 300 characters, or the answer of %q does not have it",
 					quote.Quote, quote.Answer)
 			}
 		}
@@ -251,7 +251,7 @@ func (m *model) writtenScores(t Task) map[string]int {
 
 // remark is the part of a written review that is about one answer.
 type remark struct {
-	label string // "" for the part that is about no answer, which is the first
+	label string // "" if the text is about no answer; only the first remark can have it
 	text  string
 }
 

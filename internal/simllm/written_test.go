@@ -228,11 +228,11 @@ func TestReadWrittenRefuses(t *testing.T) {
 	for _, tt := range []struct{ old, now, want string }{
 		{"# Question\n", "# Questions\n", "does not begin"},
 		{"# Answer of cedar\n", "# Answer\n", `no section "Answer of cedar"`},
-		{"Scores: birch 8, cedar 6, dune 3", "Scores: birch 8, cedar 8, dune 3", "no other answer has"},
+		{"Scores: birch 8, cedar 6, dune 3", "Scores: birch 8, cedar 8, dune 3", "another answer has"},
 		{"Scores: birch 8, cedar 6, dune 3", "Scores: birch 8, cedar 6, amber 3", "its own answer"},
 		{"Scores: birch 8, cedar 6, dune 3", "", "does not end"},
 		{"{birch} knows", "{elm} and {birch} know", "{elm} names no member"},
-		{"{birch} is thorough", "It is thorough", "{birch}, or lacks it"},
+		{"{birch} is thorough", "It is thorough", "names itself: {birch}"},
 		{`"quote": "Measure first."`, `"quote": "Measure last of all."`, "Measure last of all"},
 		{`"open": [`, `"opened": [`, "unknown field"},
 		{`bear?"]}`, `bear?"]} and more`, "text follows"},
