@@ -15,7 +15,7 @@ export async function start() {
   const directory = mkdtempSync(join(tmpdir(), "councild-clients-"));
   const binary = join(directory, "councild");
   execFileSync("go", ["build", "-o", binary, "./cmd/councild"], { cwd: root, stdio: "inherit" });
-  const daemon = spawn(binary, ["demo", "--addr", "127.0.0.1:0"], {
+  const daemon = spawn(binary, ["demo", "--addr", "127.0.0.1:0", "--sessions", "0"], {
     env: { ...process.env, TMPDIR: directory },
     stdio: ["ignore", "pipe", "ignore"],
   });
