@@ -18,6 +18,9 @@ func TestWrittenFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if len(all) != 8 {
+		t.Errorf("%d written questions, not 8", len(all))
+	}
 	for _, w := range all {
 		t.Run(w.Question, func(t *testing.T) { w.audit(t) })
 	}
