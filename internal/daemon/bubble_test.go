@@ -280,7 +280,7 @@ func TestTimers(t *testing.T) {
 			const begun = "POST /v1/council HTTP/1.1\r\nHost: localhost\r\nContent-Length: 22\r\n\r\n{\"query\":\""
 			return b.sendInTwoParts(begun, d, "Which one?\"}")
 		}, "200 OK", "408 Request Timeout"},
-		{"a body that nobody reads", time.Second, none, func(b *bubble, d time.Duration) string {
+		{"an unread body", time.Second, none, func(b *bubble, d time.Duration) string {
 			return b.sendInTwoParts("GET /v1/council HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{", d, "}")
 		}, "200 OK", "400 Bad Request"},
 		{"keep-alive", 2 * time.Minute, none, func(b *bubble, d time.Duration) string {
@@ -422,7 +422,7 @@ func TestTimers(t *testing.T) {
 			b.post("")
 			return verdictOf(b.post(""))
 		}, "stage1 d breaker_open, stage2 d breaker_open", complete},
-		{"looking after closed segments", 24 * time.Hour, func(time.Duration) scenario {
+		{"check of closed segments", 24 * time.Hour, func(time.Duration) scenario {
 			return scenario{env: map[string]string{"BIAS_RETENTION_DAYS": "1"}, adjust: func(c *config.Config) { c.BiasRotateBytes = 1 }}
 		}, func(b *bubble, d time.Duration) string {
 			b.post("")
