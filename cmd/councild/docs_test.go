@@ -42,7 +42,7 @@ func TestSettingsAreDocumented(t *testing.T) {
 
 Every setting is an environment variable, read once at the start. Misspelt names and invalid values are errors, reported all at once.
 ` + "`councild config`" + ` shows the values in force. A secret can come from a file: add ` + "`_FILE`" + ` to its name. All names below begin with
-` + "`LLM_COUNCIL_`" + `. [.env.example](../.env.example) is a file to start from. Both are written from internal/config by
+` + "`LLM_COUNCIL_`" + `. [.env.example](../.env.example) is a file to start from. Both are made from internal/config, with
 ` + "`go test ./cmd/councild -run Settings -update`" + `.
 
 | variable | default | meaning |
@@ -58,11 +58,11 @@ Every setting is an environment variable, read once at the start. Misspelt names
 		fmt.Fprintf(&env, "\n# %s\n#%s=%s\n", s.Meaning, s.Name, s.Default)
 	}
 	text.WriteString(`
-` + "`councild check`" + ` and the log warn of likely mistakes. Variables that Kubernetes sets for a Service named ` + "`llm-council`" + ` are passed over.
+` + "`councild check`" + ` and the log warn of likely mistakes. councild ignores variables that Kubernetes sets for a Service named ` + "`llm-council`" + `.
 
 ## Traces
 
-The variables of OpenTelemetry say where traces are sent; others for OTLP over HTTP also apply.
+These variables of OpenTelemetry say where traces are sent; others for OTLP over HTTP also apply.
 
 | variable of OpenTelemetry | default | meaning |
 |---|---|---|
@@ -73,7 +73,7 @@ The variables of OpenTelemetry say where traces are sent; others for OTLP over H
 	text.WriteString(`
 ## Names of earlier versions
 
-A start with one of these ends with what to do instead.
+With one of these set, councild does not start, and says what to do instead.
 
 | earlier name | what to do |
 |---|---|
