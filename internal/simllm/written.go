@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -48,16 +47,13 @@ var writtenQuestions = sync.OnceValue(func() []Written {
 	return all
 })
 
-// readAllWritten reads the files in the directory written.
+// readAllWritten reads the files in the directory written. Each file is one question.
 func readAllWritten() (all []Written, err error) {
 	list, err := writtenFiles.ReadDir("written")
 	if err != nil {
 		return nil, err
 	}
 	for _, file := range list {
-		if path.Ext(file.Name()) != ".md" {
-			continue
-		}
 		data, err := writtenFiles.ReadFile("written/" + file.Name())
 		if err != nil {
 			return nil, err

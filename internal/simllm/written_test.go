@@ -110,7 +110,7 @@ func (w Written) audit(t *testing.T) {
 // sample returns the written question in testdata, and a server that has it.
 func sample(t *testing.T, change func(*Options)) (Written, *Server) {
 	t.Helper()
-	data, err := os.ReadFile("testdata/sample.md")
+	data, err := os.ReadFile("testdata/sample.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +224,7 @@ func TestWrittenOnlyForItsQuestion(t *testing.T) {
 }
 
 func TestReadWrittenRefuses(t *testing.T) {
-	data, err := os.ReadFile("testdata/sample.md")
+	data, err := os.ReadFile("testdata/sample.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
