@@ -112,7 +112,8 @@ func TestDemo(t *testing.T) {
 	if n := len(daemontest.Records(t, records)); n != 4*3 {
 		t.Errorf("%d records, want 12", n)
 	}
-	if s := (daemontest.Caller{Base: url}).Ask(t, `{"query": "Why is the sky blue?"}`); !strings.HasPrefix(s.Answer, "This is simulated filler: no model was asked.\n") {
+	s := (daemontest.Caller{Base: url}).Ask(t, `{"query": "Why is the sky blue?"}`)
+	if !strings.HasPrefix(s.Answer, "This is simulated filler: no model was asked.\n") {
 		t.Errorf("another question gets %q", s.Answer)
 	}
 	if code := stop(); code != exitOK {
@@ -140,7 +141,8 @@ func TestDemoBeginsWithSessions(t *testing.T) {
 			!slices.ContainsFunc(list.Sessions, func(s council.Summary) bool { return s.Status != council.StatusComplete })
 	})
 	var councils struct{ Demo struct{ Questions []string } }
-	if _, data := d.Call(t, "GET", "/v1/councils", ""); json.Unmarshal(data, &councils) != nil || len(councils.Demo.Questions) == 0 {
+	_, data := d.Call(t, "GET", "/v1/councils", "")
+	if json.Unmarshal(data, &councils) != nil || len(councils.Demo.Questions) == 0 {
 		t.Fatalf("the demo offers %s", data)
 	}
 	for i, question := range councils.Demo.Questions {
@@ -156,7 +158,8 @@ func TestDemoBeginsWithSessions(t *testing.T) {
 		checkWritten(t, s)
 	}
 	var report bias.Report
-	if _, data := d.Call(t, "GET", "/v1/bias-report", ""); json.Unmarshal(data, &report) != nil || report.Window.Sessions != 100 ||
+	_, data = d.Call(t, "GET", "/v1/bias-report", "")
+	if json.Unmarshal(data, &report) != nil || report.Window.Sessions != 100 ||
 		!slices.ContainsFunc(report.Metrics, func(m bias.Metric) bool {
 			return m.Subject == "sim:cedar" && strings.Contains(m.Name, "position") && m.Verdict != nil && *m.Verdict == "favour"
 		}) {
@@ -165,7 +168,8 @@ func TestDemoBeginsWithSessions(t *testing.T) {
 	if _, data := d.Call(t, "GET", "/v1/spend", ""); !bytes.Contains(data, []byte(`"sessions":100`)) {
 		t.Errorf("the spending reads %s", data)
 	}
-	if code := stop(); code != exitOK || strings.Contains(log.String(), "session started") || strings.Contains(log.String(), "WARN") {
+	if code := stop(); code != exitOK || strings.Contains(log.String(), "session started") ||
+		strings.Contains(log.String(), "WARN") {
 		t.Errorf("exit %d: %s", code, log)
 	}
 }
@@ -183,12 +187,14 @@ func checkWritten(t *testing.T, s council.Session) {
 		}
 	}
 	for _, r := range s.Stage2 {
-		if strings.Contains(*r.Ranking, "imulated") || strings.Contains(*r.Ranking, "{amber}") || len(r.ParsedRanking.Ranking) != 3 || len(r.ParsedRanking.Tied) > 0 {
+		if strings.Contains(*r.Ranking, "imulated") || strings.Contains(*r.Ranking, "{amber}") ||
+			len(r.ParsedRanking.Ranking) != 3 || len(r.ParsedRanking.Tied) > 0 {
 			t.Errorf("%s: %s writes %q", s.Query, r.Model, *r.Ranking)
 		}
 	}
 	m := s.Metadata.Map
-	if m == nil || m.Reason != nil || m.Dropped != 0 || len(m.Agreed) < 2 || len(m.Disputed) == 0 || len(m.OnlyOneSaid) == 0 || len(m.Open) == 0 {
+	if m == nil || m.Reason != nil || m.Dropped != 0 ||
+		len(m.Agreed) < 2 || len(m.Disputed) == 0 || len(m.OnlyOneSaid) == 0 || len(m.Open) == 0 {
 		t.Errorf("%s: the map is %+v", s.Query, m)
 	}
 }

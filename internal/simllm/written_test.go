@@ -56,7 +56,7 @@ func (w Written) audit(t *testing.T) {
 			t.Errorf("a block of code of %s does not end", member)
 		}
 		for _, name := range writtenMembers() {
-			if strings.Contains(strings.ToLower(w.answers[member]), name) || strings.Contains(strings.ToLower(w.synthesis), name) {
+			if strings.Contains(strings.ToLower(w.answers[member]+w.synthesis), name) {
 				t.Errorf("the answer of %s or the synthesis names %s", member, name)
 			}
 		}
@@ -99,9 +99,8 @@ func (w Written) audit(t *testing.T) {
 		for _, side := range dispute.Sides {
 			sides += len(quoted(side))
 		}
-		if len(dispute.Sides) < 2 || sides != len(quoted(dispute.Sides...)) || slices.ContainsFunc(dispute.Sides, func(c mapClaim) bool {
-			return len(c.Quotes) == 0
-		}) {
+		unquoted := slices.ContainsFunc(dispute.Sides, func(c mapClaim) bool { return len(c.Quotes) == 0 })
+		if len(dispute.Sides) < 2 || sides != len(quoted(dispute.Sides...)) || unquoted {
 			t.Errorf("the sides are not of different members: %s", dispute.About)
 		}
 	}
@@ -183,16 +182,19 @@ func TestWrittenSynthesis(t *testing.T) {
 		{"Answer 3", w.answers["amber"]},
 	}
 	separator := "=== MAP " + token + " ==="
-	text, tail, ok := strings.Cut(ask(t, s, "amber", brief(token, w.Question, answers, nil, "Write.\n"+separator+"\n{}")), "\n\n"+separator+"\n")
+	whole := ask(t, s, "amber", brief(token, w.Question, answers, nil, "Write.\n"+separator+"\n{}"))
+	text, tail, ok := strings.Cut(whole, "\n\n"+separator+"\n")
 	if !ok || !strings.HasPrefix(text, "Keep one server") || !strings.HasSuffix(text, "\n\n"+writtenMark) {
 		t.Errorf("the synthesis reads %q", text)
 	}
 	m := decode[mapTail](t, []byte(tail))
-	if len(m.Agreed) != 1 || m.Agreed[0].Quotes[0].Answer != "Answer 3" || len(m.Disputed) != 0 || len(m.OnlyOneSaid) != 1 || len(m.Open) != 1 {
+	if len(m.Agreed) != 1 || m.Agreed[0].Quotes[0].Answer != "Answer 3" ||
+		len(m.Disputed) != 0 || len(m.OnlyOneSaid) != 1 || len(m.Open) != 1 {
 		t.Errorf("the map without birch is %+v", m)
 	}
 	answers[0].Text = "Another answer."
-	if text := ask(t, s, "amber", brief(token, w.Question, answers, nil, "Write.")); !strings.HasPrefix(text, "No model was asked.\n") {
+	text = ask(t, s, "amber", brief(token, w.Question, answers, nil, "Write."))
+	if !strings.HasPrefix(text, "No model was asked.\n") {
 		t.Errorf("the synthesis of another answer reads %q", text)
 	}
 }
@@ -218,7 +220,8 @@ func TestWrittenOnlyForItsQuestion(t *testing.T) {
 	if text := textOf(t, rec.Body.Bytes()); !strings.HasPrefix(text, "Simulated answer.") {
 		t.Errorf("a follow-up gets %q", text)
 	}
-	if text := ask(t, s, "dune", brief(token, w.Question, labelled(w.answers["amber"], w.answers["birch"]), nil, ranking)); !strings.Contains(text, `"abstain"`) {
+	slate := labelled(w.answers["amber"], w.answers["birch"])
+	if text := ask(t, s, "dune", brief(token, w.Question, slate, nil, ranking)); !strings.Contains(text, `"abstain"`) {
 		t.Errorf("dune's fault is gone: %q", text)
 	}
 }
@@ -240,7 +243,8 @@ func TestReadWrittenRefuses(t *testing.T) {
 		{`"open": [`, `"opened": [`, "unknown field"},
 		{`bear?"]}`, `bear?"]} and more`, "text follows"},
 	} {
-		if _, err := ReadWritten(bytes.Replace(data, []byte(tt.old), []byte(tt.now), 1)); err == nil || !strings.Contains(err.Error(), tt.want) {
+		_, err := ReadWritten(bytes.Replace(data, []byte(tt.old), []byte(tt.now), 1))
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("with %q: %v, want %q", tt.now, err, tt.want)
 		}
 	}
