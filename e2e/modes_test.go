@@ -131,7 +131,7 @@ func TestJudged(t *testing.T) {
 	for _, violation := range p.violations() {
 		t.Error(violation)
 	}
-	p.picture("judged")
+	p.shot("judged")
 }
 
 // TestModesLive holds that a session that runs shows only stages that will run.

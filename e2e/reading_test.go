@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -198,6 +199,10 @@ func TestTitleAndNotice(t *testing.T) {
 	p.until(`document.title === "▸ 0 of 4 · When are you done?"`)
 	release(simllm.Review, "amber", "birch", "cedar", "dune")
 	p.until(`document.title === "▸ writing · When are you done?"`)
+	p.look(390, 844, "light")
+	p.shot("phone")
+	p.look(1440, 900, "light")
+	p.shot("wide")
 	if told := value[[]string](p, `told`); len(told) != 0 {
 		t.Errorf("the reader was told %q", told)
 	}
@@ -208,6 +213,34 @@ func TestTitleAndNotice(t *testing.T) {
 	}
 	p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/history"`))
 	p.until(`document.title === "History · councild"`)
+}
+
+// TestThread holds that a session links to the other turns of its conversation.
+func TestThread(t *testing.T) {
+	t.Parallel()
+	origin := before(t, daemon(t, nil, members()...), func(w http.ResponseWriter, r *http.Request, daemon http.Handler) {
+		id := r.URL.Query().Get("thread")
+		if id == "" {
+			daemon.ServeHTTP(w, r)
+			return
+		}
+		turn := func(id, query, created, thread string) map[string]string {
+			return map[string]string{"session_id": id, "query": query, "created": created, "thread": thread}
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"sessions": []any{
+			turn("later", "And then?", "2026-01-03T00:00:00Z", "first"), turn(id, "And now?", "2026-01-02T00:00:00Z", "first"),
+			turn("first", "What was it?", "2026-01-01T00:00:00Z", "first"), turn("other", "Of another conversation?", "2026-01-01T00:00:00Z", "other"),
+		}})
+	})
+	p := open(t, origin, "")
+	p.ask("And now?")
+	p.says(said, "The answer is complete.")
+	p.until(`[...document.querySelectorAll("#session .thread a")].map((a) => a.textContent + (a.ariaCurrent ? " here" : "")).join(", ")
+		=== "What was it?, And now? here, And then?"`)
+	for _, violation := range p.violations() {
+		t.Error(violation)
+	}
+	p.shot("thread")
 }
 
 // TestRightToLeft holds that texts in Arabic are mirrored, with their lists, quotes and tables.
@@ -310,6 +343,8 @@ func TestSharedReasons(t *testing.T) {
 	}
 	p.until(`[...document.querySelectorAll('` + answers + ` .place')].every((e) => e.textContent === "not ranked" || e.textContent === "")`)
 	p.says("#session .when .badge", "degraded")
+	p.do(chromedp.Click(chromedp.CSS("#session .notice.warn summary")))
+	p.look(390, 844, "dark")
 	p.shot("reasons")
 }
 

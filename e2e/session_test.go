@@ -241,8 +241,8 @@ func TestFollowUp(t *testing.T) {
 		t.Errorf("the council was asked %v", messages)
 	}
 	other := open(t, origin, "#/session/"+id)
-	other.says("#session .turns summary", "Earlier in this conversation: 1 question")
-	other.do(chromedp.Click(chromedp.CSS(".turns summary")))
+	other.says("#session .before summary", "Earlier in this conversation: 1 question")
+	other.do(chromedp.Click(chromedp.CSS("#session .before summary")))
 	other.says("#session .turn.user", "Why is the sky blue?")
 	other.says("#session .turn.assistant", strings.Fields(answered)[0])
 	other.shot("conversation")

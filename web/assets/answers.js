@@ -60,7 +60,7 @@ function life(model, since) {
 // size or moves while the session runs. The function opened is called when the reader opens a tab.
 export function answerTabs(opened) {
   const list = el("div", { class: "seats tabs", role: "tablist", "aria-label": "Answers by member" });
-  const hint = el("p", { class: "hint" }, "Open an answer to read it as it arrives.");
+  const hint = el("p", { class: "hint" }, "Open an answer to read it.");
   const panels = el("div", { class: "panels" }, hint);
   const rows = el("ul", { class: "members" });
   const seats = new Map();
@@ -171,7 +171,7 @@ export function answerInto(seat, a, judged) {
 
 // reviewList returns a list of the reviews, each of which can be opened, and a list of the reviewers for the rail.
 export function reviewList() {
-  const list = el("ul", { class: "seats" }), rows = el("ul", { class: "members" });
+  const list = el("ul", { class: "seats" }), rows = el("ul", { class: "members reviewers" });
   const seats = new Map();
   return {
     list, rows, seats,

@@ -2,7 +2,7 @@
 // after a reload, after the end, and for every reader with the same token.
 
 import { answerInto, answerTabs, comparison, key, opinions, reviewInto, reviewList } from "./answers.js";
-import { ask, cancel, convene, councils, follow, isFinal, keep, kept, now, request, session, tryAgain } from "./api.js";
+import { ask, cancel, convene, councils, follow, get, isFinal, keep, kept, now, request, session, tryAgain } from "./api.js";
 import { bar, costing, differences, findings, spent, standings, totals, verdict } from "./audit.js";
 import { copyButton, count, el, few, Few, lasting, listed, nth, number, problem, save, sendOnEnter, tame, usd } from "./dom.js";
 import { discard } from "./history.js";
@@ -337,7 +337,7 @@ function layout(section, signal, id) {
       if (messages.length > 1) turns.replaceChildren(conversation(messages.slice(0, -1)));
       const card = cards.find((c) => String(c.members) === String(started?.models ?? s.models));
       view.team(s.council || card?.name);
-      if (s.earlier) conversed.replaceChildren(el("h2", {}, "Conversation"), el("p", {}, el("a", { href: `#/session/${s.earlier}` }, "The earlier question")));
+      thread(conversed, id, signal);
       live = s.status === "running";
       if (live && !ended) {
         begun = Date.parse(s.created);
@@ -467,6 +467,7 @@ function layout(section, signal, id) {
       if (first) view.first(first, from);
       if (!s.stage3 && !judged) view.text(s.answer, true);
       author.textContent = written(s, judged);
+      author.classList.toggle("hint", !judged);
       if (s.metadata.map) view.map(s.metadata.map);
       audit.querySelector("details")?.append(...differences(s.metadata));
       const order = rows.length ? rows.map((row) => row.model) : s.stage1.map((a) => a.model);
@@ -636,7 +637,7 @@ function notifier(question, signal) {
 
 // menu returns a button that shows others below it.
 function menu(label, buttons, signal) {
-  const details = el("details", { class: "menu" }, el("summary", {}, label), el("div", {}, buttons));
+  const details = el("details", { class: "drop" }, el("summary", {}, label), el("div", {}, buttons));
   const close = (event) => { if (!details.contains(event.target)) details.open = false; };
   document.addEventListener("click", close, { signal });
   details.addEventListener("keydown", (event) => {
@@ -701,10 +702,20 @@ function usually({ sessions, median_ms: median, p90_ms: most }) {
   return `, usually ${low === high ? `about ${low}` : `${low} to ${high}`} (${count(sessions, "session")})`;
 }
 
+// thread shows links to the turns of a conversation, if it has several. An older daemon does not know conversations.
+async function thread(place, id, signal) {
+  const { sessions } = await get(`v1/council?${new URLSearchParams({ thread: id })}`, { unasked: true }).catch(() => ({ sessions: [] }));
+  const own = sessions.find((s) => s.session_id === id)?.thread;
+  const turns = sessions.filter((s) => own && s.thread === own).sort((a, b) => Date.parse(a.created) - Date.parse(b.created));
+  if (signal.aborted || turns.length < 2) return;
+  place.replaceChildren(el("h2", {}, "Conversation"), el("ol", { class: "thread" }, turns.map((s) => el("li", {},
+    el("a", { href: `#/session/${s.session_id}`, dir: "auto", "aria-current": s.session_id === id ? "page" : null }, s.title || s.query)))));
+}
+
 // conversation shows the earlier turns, folded.
 function conversation(messages) {
   const turns = messages.filter((m) => m.role === "user").length;
-  return el("details", { class: "fold turns" }, el("summary", {}, `Earlier in this conversation: ${count(turns, "question")}`),
+  return el("details", { class: "fold before" }, el("summary", {}, `Earlier in this conversation: ${count(turns, "question")}`),
     messages.map((m) => el("div", { class: `turn ${m.role}` },
       el("p", { class: "hint" }, { user: "Question", assistant: "Answer", system: "Instructions" }[m.role] ?? m.role), show(el("div", { class: "prose" }), m.content))));
 }
