@@ -746,7 +746,8 @@ func TestPhone(t *testing.T) {
 			p.show(view)
 		}
 		if width := value[int](p, `document.scrollingElement.scrollWidth`); width > 360 {
-			t.Errorf("%s is %d pixels wide", view, width)
+			t.Errorf("%s is %d pixels wide: %q", view, width, value[[]string](p, `[...document.querySelectorAll("main *")]
+				.filter((e) => e.checkVisibility() && e.getBoundingClientRect().right > 361 && !e.closest(".scroll")).map((e) => e.outerHTML.slice(0, 100)).slice(0, 5)`))
 		}
 		p.shot(view)
 	}

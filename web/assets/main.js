@@ -69,6 +69,7 @@ async function show(event) {
   }
   if (view.section !== $("ask") && view !== views.session) view.section.replaceChildren(el("h1", { tabindex: "-1" }, view.title));
   $("forget").hidden = remembered() === null;
+  if (view === views.session) view.section.replaceChildren(); // not the session before, while the view is loaded
   try {
     const opened = view.open(view.section, signal, id, new URLSearchParams(query));
     if (event) (view.section.querySelector("h1") ?? $("main")).focus();
