@@ -426,7 +426,7 @@ func TestDegraded(t *testing.T) {
 	}
 	p.do(chromedp.Click(chromedp.CSS("#session .notice.warn summary")))
 	notice = p.text("#session .notice.warn")
-	for _, want := range []string{"Answers: down:", "Reviews: down:", "unauthorized"} {
+	for _, want := range []string{"Answers, Reviews, and Final answer: down: ", "unauthorized"} {
 		if !strings.Contains(notice, want) {
 			t.Errorf("%q is not said in %q", want, notice)
 		}

@@ -656,9 +656,9 @@ function written(s, judged) {
     return first.length === 0 ? "No answer was ranked." : `Ranked first: ${listed(first)}.`;
   }
   if (!s.stage3) return origin(s);
-  if (s.stage3.fallback) return `${fallbacks[s.stage3.fallback](s.stage3)} ${spent(s.stage3)}`;
+  if (["top_ranked", "first_answer"].includes(s.stage3.fallback)) return fallbacks[s.stage3.fallback](s.stage3);
   const from = s.stage1.filter((a) => a.status === "ok").map((a) => a.model);
-  return `Written by ${s.stage3.model}, the chairman, from the answers of ${listed(from)} · ${spent(s.stage3)}`;
+  return `Written by ${s.stage3.model}${s.stage3.fallback ? "" : ", the chairman"}, from the answers of ${listed(from)} · ${spent(s.stage3)}`;
 }
 
 // missing says in one paragraph what a degraded session lacks, and what that means for its answer.
@@ -679,13 +679,16 @@ function missing(s, voters, judged) {
   return el("p", {}, el("strong", {}, "Degraded. "), `${lack.replace(/^./, (letter) => letter.toUpperCase())} ${basis}`.trim());
 }
 
-// reasons says why members failed. A reason that several share is said once.
+// reasons says why members failed. A reason that several share, or that holds in several stages, is said once.
 function reasons(degradation) {
-  const groups = Map.groupBy(degradation, (d) => JSON.stringify([d.stage, d.code, d.message]));
-  return el("details", { class: "fold" }, el("summary", {}, "Reasons"), el("ul", {}, [...groups.values()].map((group) => {
-    const [{ stage, code, message }] = group, names = group.map((d) => d.model);
-    return el("li", {}, `${stages[stage]}: ${names.length > 1 ? `${few(names.length)} members, ${listed(names)}` : names[0]}: ${message} (${code})`);
-  })));
+  const grouped = (list, by) => [...Map.groupBy(list, (item) => JSON.stringify(by(item))).values()];
+  const inStages = grouped(degradation, (d) => [d.stage, d.code, d.message])
+    .map((group) => ({ ...group[0], names: group.map((d) => d.model) }));
+  return el("details", { class: "fold" }, el("summary", {}, "Reasons"),
+    el("ul", {}, grouped(inStages, (r) => [r.code, r.message, r.names]).map((group) => {
+      const [{ code, message, names }] = group, who = names.length > 1 ? `${few(names.length)} members, ${listed(names)}` : names[0];
+      return el("li", {}, `${listed(group.map((r) => stages[r.stage]))}: ${who}: ${message} (${code})`);
+    })));
 }
 
 // part makes a section of the view, hidden until it has content.
