@@ -1,7 +1,11 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -45,11 +49,10 @@ func TestHome(t *testing.T) {
 	offer := func() string {
 		return value[string](p, `document.getElementById("offer").innerText.replace(/\s+/g, " ").trim()`)
 	}
-	const mode = "Council default · 4 answers, reviewed, one synthesis · "
-	const unpriced = "9 calls. No estimate: there is no price for cedar, amber, birch and 1 other model."
+	const mode = "4 answers, reviewed, one synthesis · "
 	p.says("#estimate", "9 calls.")
 	if got := offer(); !strings.HasPrefix(got, mode+"9 calls. No estimate: there is no price for ") {
-		t.Errorf("before the first session it reads %q, want %q", got, mode+unpriced)
+		t.Errorf("before the first session it reads %q", got)
 	}
 	p.shot("empty")
 	p.ask("What does it take?")
@@ -71,8 +74,8 @@ func TestHome(t *testing.T) {
 	p.do(chromedp.Click(chromedp.CSS("#options summary")))
 	facts := value[string](p, `[...document.querySelectorAll("#council-facts > div")]`+
 		`.map((d) => [...d.children].map((c) => c.textContent).join(": ")).join("\n")`)
-	if want := "Members: amber, birch, cedar, dune\nChairman: cedar"; facts != want {
-		t.Errorf("the seats read %q, want %q", facts, want)
+	if facts != "" {
+		t.Errorf("beside the members to choose it reads %q", facts)
 	}
 	p.says("#cost-use", "The session stops asking once this is spent. Calls that are under way may pass it.")
 	if got := value[string](p, `document.getElementById("max_cost_usd").placeholder`); got != "$0.50" {
@@ -272,5 +275,168 @@ func TestFirstPaint(t *testing.T) {
 	t.Logf("the page takes %d requests and %.0f bytes until it is shown", files, total)
 	if files < 5 || total > firstPaint {
 		t.Errorf("the page takes %d requests and %.0f bytes, and may take %d", files, total, firstPaint)
+	}
+}
+
+// TestDemo holds that a demo says on every view that it is one, and that its questions are asked with one click. Another
+// daemon says nothing of it.
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	origin := daemon(t, nil, members()...)
+	p := open(t, origin, "")
+	p.until(`!document.getElementById("models").hidden`)
+	if value[bool](p, `document.getElementById("demo").checkVisibility() || document.getElementById("examples").checkVisibility()`) {
+		t.Error("a daemon that is no demo says that it is one")
+	}
+	p = open(t, offering(t, origin, func(list map[string]any) {
+		list["demo"] = map[string]any{"questions": []string{"Can one SQLite file carry our SaaS for a year?", "Is a monorepo worth it for nine teams?"}}
+	}), "")
+	for _, view := range []string{"", "#/history", "#/report", "#/spend", "#/none"} {
+		p.do(chromedp.Navigate(p.origin + "/" + view))
+		p.until(`document.getElementById("demo").checkVisibility()`)
+		p.says("#demo", "Demo. The models are simulated, and nothing is paid.")
+	}
+	p.do(chromedp.Navigate(p.origin + "/"))
+	p.until(`document.querySelectorAll("#examples-list button").length === 2`)
+	p.shot("wide")
+	p.axe("wide")
+	p.look(390, 844, "dark")
+	p.shot("narrow")
+	p.axe("narrow")
+	p.do(chromedp.Click(chromedp.CSS("#examples-list li:nth-child(2) button")))
+	p.until(`location.hash.startsWith("#/session/")`)
+	if got := p.request().Query; got != "Is a monorepo worth it for nine teams?" {
+		t.Errorf("asked was %q", got)
+	}
+}
+
+// offering returns the address of a proxy that changes the answer of GET /v1/councils.
+func offering(t *testing.T, origin string, change func(list map[string]any)) string {
+	t.Helper()
+	return before(t, origin, func(w http.ResponseWriter, r *http.Request, daemon http.Handler) {
+		if r.URL.Path != "/v1/councils" {
+			daemon.ServeHTTP(w, r)
+			return
+		}
+		r.Header.Del("Accept-Encoding")
+		answer := httptest.NewRecorder()
+		daemon.ServeHTTP(answer, r)
+		var list map[string]any
+		if err := json.Unmarshal(answer.Body.Bytes(), &list); err != nil {
+			t.Error(err)
+		}
+		change(list)
+		_ = json.NewEncoder(w).Encode(list)
+	})
+}
+
+// TestNoCouncil holds that the page names the three settings without which there is no council, and the command that tests
+// them, and that it offers no question then.
+func TestNoCouncil(t *testing.T) {
+	t.Parallel()
+	p := open(t, offering(t, daemon(t, nil, members()...), func(list map[string]any) { list["councils"] = []any{} }), "")
+	p.until(`document.getElementById("no-council").checkVisibility() && !document.getElementById("question-form").checkVisibility()`)
+	for _, want := range []string{"LLM_COUNCIL_BASE_URL", "LLM_COUNCIL_API_KEY", "LLM_COUNCIL_MODELS", "councild check"} {
+		p.says("#no-council", want)
+	}
+	p.shot("wide")
+	p.axe("no council")
+}
+
+// TestEnterOnAPhone holds that Enter starts a new line where a finger types, and that no hint says otherwise.
+func TestEnterOnAPhone(t *testing.T) {
+	t.Parallel()
+	p := open(t, daemon(t, nil, members()...), "")
+	p.do(chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile, chromedp.EmulateTouch))
+	p.do(chromedp.Reload())
+	p.until(`matchMedia("(pointer: coarse)").matches && !document.getElementById("models").hidden`)
+	p.do(chromedp.Click(chromedp.ID("query")))
+	p.press("One line\rand another")
+	if got := value[string](p, `document.getElementById("query").value`); got != "One line\nand another" {
+		t.Errorf("the question is %q", got)
+	}
+	if got := value[string](p, `document.getElementById("query-keys").textContent + location.hash`); got != "" {
+		t.Errorf("it says %q", got)
+	}
+	p.shot("phone")
+	p.choose("query", "מה דעתכם?")
+	if got := value[string](p, `getComputedStyle(document.getElementById("query")).direction`); got != "rtl" {
+		t.Errorf("a question in Hebrew runs %s", got)
+	}
+}
+
+// TestUnreachable holds that a reader is told what became of the question if the daemon does not answer.
+func TestUnreachable(t *testing.T) {
+	t.Parallel()
+	p := open(t, before(t, daemon(t, nil, members()...), func(w http.ResponseWriter, r *http.Request, daemon http.Handler) {
+		if r.Method == http.MethodPost {
+			panic(http.ErrAbortHandler)
+		}
+		daemon.ServeHTTP(w, r)
+	}), "")
+	p.until(`!document.getElementById("models").hidden`)
+	p.choose("query", "Do you hear me?")
+	p.do(chromedp.Click(chromedp.CSS("#question-form .primary")))
+	p.says("#ask-problem", "The daemon does not answer. Your question has not been sent.")
+	p.says("#estimate", "No estimate: the daemon does not answer.")
+	if got := value[string](p, `document.getElementById("query").value`); got != "Do you hear me?" {
+		t.Errorf("the question is %q", got)
+	}
+}
+
+// TestRememberedToken holds that a token with its name opens a link to a session, that a browser keeps the token only if the
+// reader wants that, and that the reader can have it forgotten.
+func TestRememberedToken(t *testing.T) {
+	t.Parallel()
+	const token = "ada:a-token-of-sixteen-and-more"
+	p := open(t, daemon(t, map[string]string{"API_TOKENS": token}, members()...), "")
+	give := func(p *tab) {
+		p.until(`document.getElementById("token").open && document.activeElement.id === "token-value"`)
+		if value[bool](p, `document.getElementById("token-remember").checked`) {
+			t.Error("a token is remembered by default")
+		}
+		p.do(chromedp.Click(chromedp.ID("token-remember")))
+		p.do(chromedp.Click(chromedp.ID("token-value")))
+		p.press("bob:a-token-of-sixteen-and-more\r") // the name of somebody else
+		p.says("#token-refused", "That token was refused.")
+		p.until(`document.getElementById("token").open`)
+		p.axe("token")
+		p.shot("token")
+		p.press(token + "\r")
+	}
+	give(p)
+	p.ask("Who shares this?")
+	p.says(said, "The answer is complete.")
+	link := value[string](p, `location.href`)
+
+	shared := newTab(p.ctx, t, p.origin) // of the same browser
+	shared.do(chromedp.Navigate(link))
+	shared.says(said, "The answer is complete.")
+	if value[bool](shared, `document.getElementById("token").open`) {
+		t.Error("the browser asks again for a token that it remembers")
+	}
+	shared.until(`document.getElementById("forget").checkVisibility()`)
+	shared.do(chromedp.Click(chromedp.ID("forget")))
+	shared.until(`document.getElementById("token")?.open`)
+	if kept := value[string](shared, `JSON.stringify(localStorage) + (sessionStorage.getItem("token") ?? "")`); strings.Contains(kept, "sixteen") {
+		t.Errorf("the browser still keeps %s", kept)
+	}
+	shared.press(token + "\r")
+	shared.says(said, "The answer is complete.")
+	if value[bool](shared, `document.getElementById("forget").checkVisibility()`) {
+		t.Error("there is nothing to forget for a token of this tab")
+	}
+}
+
+// axe holds that axe-core finds no violation in the page as it is now.
+func (p *tab) axe(state string) {
+	p.Helper()
+	script, err := os.ReadFile("testdata/axe/axe.min.js")
+	if err != nil {
+		p.Fatal(err)
+	}
+	p.do(chromedp.Evaluate[chromedp.Void](string(script)))
+	for _, found := range value[[]string](p, `axe.run().then((r) => r.violations.map((v) => v.id + ": " + v.nodes.map((n) => n.html).join(" ")))`) {
+		p.Errorf("%s: %s", state, found)
 	}
 }

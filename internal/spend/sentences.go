@@ -153,7 +153,7 @@ func (e *Estimate) Expect(usual *USD) {
 // budget returns whether the session fits into the limits, and what is left of them. It returns "" without a limit.
 func (e *Estimate) budget() string {
 	if e.Refusal != nil {
-		return "It would be refused: " + strings.TrimSuffix(*e.Refusal, ".") + "."
+		return "It would be refused: " + strings.TrimSuffix(e.why, ".") + "."
 	}
 	if len(e.Limits) == 0 {
 		return ""

@@ -89,7 +89,7 @@ func TestEstimateSentences(t *testing.T) {
 			sentence: "9 calls, at most $0.50.", usual: "9 calls.", room: "Within budget.",
 		},
 		"refused": {
-			e:        Estimate{Calls: 9, LeastCalls: 9, Upper: amount(2.05), Refusal: new("no money is left"), Limits: []Limit{day}},
+			e:        Estimate{Calls: 9, LeastCalls: 9, Upper: amount(2.05), Refusal: new("no money is left, in detail"), why: "no money is left", Limits: []Limit{day}},
 			sentence: "9 calls, at most $2.05.", usual: "9 calls.", room: "It would be refused: no money is left.",
 		},
 	} {

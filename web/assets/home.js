@@ -92,15 +92,14 @@ function describe() {
   $("estimate").replaceChildren(...(council?.sentence ? [el("p", {}, council.sentence)] : []));
   $("council-line").textContent = "";
   if (council === null) return;
-  const { name, members, reviewers, chairman, first, answer_form: form, lately, limit_sentence: rule } = council;
+  const { name, members, reviewers, first, answer_form: form, lately, limit_sentence: rule } = council;
   const facts = [
-    ["Members", members.join(", ")],
+    ["Members", cards.length > 1 ? members.join(", ") : null], // Otherwise the reader can choose the members.
     ["Reviewers", reviewers.join() === members.join() ? null : reviewers.join(", ")],
-    ["Chairman", chairman],
     ["Time", lately === null || lately.sessions < 10 ? null : `9 of 10 sessions took at most ${lasting(lately.p90_ms)}`],
   ];
   const line = [
-    cards.length > 1 ? null : `Council ${name}`, manner(council), first ? fewFirst(first, members.length) : null,
+    cards.length > 1 || name === "default" ? null : `Council ${name}`, manner(council), first ? fewFirst(first, members.length) : null,
     form ? formed(form) : null, lately === null ? null : lately.median_ms < 1000 ? "under 1 s" : `about ${lasting(lately.median_ms)}`,
   ];
   $("council-line").textContent = `${line.filter(Boolean).join(" · ")} · `;
