@@ -12,6 +12,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/spend"
 )
 
 // TestHistory holds that the list shows the question, the time and the cost of each
@@ -49,7 +50,7 @@ func TestHistory(t *testing.T) {
 				t.Errorf("question %d was asked at %s, not at %s", i, got, list[i].Created)
 			}
 			text := value[string](tab, row+`.textContent`)
-			if want := fmt.Sprintf(" · $%.4f", list[i].Cost); list[i].Cost <= 0 || !strings.Contains(text, want) {
+			if want := " · " + spend.FromFloat(list[i].Cost).Dollars(); list[i].Cost <= 0 || !strings.Contains(text, want) {
 				t.Errorf("question %d reads %q, want the cost %q", i, text, want)
 			}
 		}

@@ -42,7 +42,7 @@ func TestAccessible(t *testing.T) {
 			ended(p, "The answer is complete.")
 			p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/"`))
 			p.says("#sessions", "complete")
-			p.until(`document.getElementById("council").checkVisibility()`)
+			p.until(`document.getElementById("council-line").textContent.includes("under 1 s")`)
 		}},
 		"history": {healthy, func(p *tab) {
 			converse(t, p.origin, "Can everybody read this?", "And this?")
