@@ -31,10 +31,11 @@ export const further = () => (e) => ({ ...e, sentence: e.rest_sentence });
 const estimated = ({ sentence, budget_sentence: budget, fits }) =>
   [el("p", {}, sentence), budget ? [" ", el("p", { class: fits ? null : "bad" }, budget)] : null];
 
-// bill shows in the element place what a session cost, how much of it is uncertain, and what is left of the limits.
+// bill shows in the element place what a session cost, how much of it is uncertain, and what is left of the limits. It
+// shows nothing if the daemon does not answer, or is too old for bills.
 export async function bill(place, { session_id: id }, signal) {
-  const { sentence } = await get(`v1/council/${encodeURIComponent(id)}/cost`);
-  if (!signal.aborted) place.replaceChildren(el("p", {}, sentence));
+  const cost = await get(`v1/council/${encodeURIComponent(id)}/cost`, { unasked: true }).catch(() => null);
+  if (cost !== null && !signal.aborted) place.replaceChildren(el("p", {}, cost.sentence));
 }
 
 const kinds = { day: "Day (UTC)", council: "Council", model: "Model" };
