@@ -272,7 +272,7 @@ func TestVerdictSentences(t *testing.T) {
 		{"cost_unknown", worth.Undecided, worth.CostUnknown, []string{"the verdict is in money, and the cost of these is unknown: ranked."}},
 		{"value_pays", worth.Pays, "", []string{"Pays: ", "points net of costs"}},
 		{"value_does_not_pay", worth.DoesNotPay, "", []string{
-			"where a right answer is worth $0.0200, the council costs more than it adds, in points net of costs, compared with",
+			"where a right answer is worth $0.02, the council costs more than it adds, in points net of costs, compared with",
 		}},
 		{"judged_pays", worth.Pays, "", []string{"Pays, by the judgement of third/judge and fourth/judge: ", "at equal length +"}},
 		{"judged_does_not_pay", worth.DoesNotPay, "", []string{"Does not pay, by the judgement of ", "less than 10 points better than"}},

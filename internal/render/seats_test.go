@@ -123,8 +123,8 @@ func TestShade(t *testing.T) {
 
 func TestAmounts(t *testing.T) {
 	for amount, want := range map[float64]string{
-		0: "0.00", 12.345: "12.35", 1: "1.00", 0.5: "0.500",
-		0.012345: "0.0123", 1e-5: "0.0000100", -0.25: "-0.250",
+		0: "0.00", 12.345: "12.35", 1: "1.00", 0.5: "0.50",
+		0.012345: "0.012", 1e-5: "0.00001", -0.25: "-0.25",
 	} {
 		if got := usd(amount); got != want {
 			t.Errorf("%v: %s, want %s", amount, got, want)

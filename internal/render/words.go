@@ -5,6 +5,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/councild/councild/internal/spend"
 )
 
 // signed returns a difference in points, with its sign.
@@ -47,13 +49,13 @@ func shareOrNone(x *float64) string {
 	return share(*x)
 }
 
-// usd returns an amount in US dollars. Below 1 it has three significant digits.
+// usd returns an amount in US dollars, without the sign of the dollar. It is rounded as [spend.USD.Dollars] rounds it.
 func usd(x float64) string {
-	digits := 2
-	if size := math.Abs(x); size > 0 && size < 1 {
-		digits = min(2-int(math.Floor(math.Log10(size))), 12)
+	text := strings.TrimPrefix(spend.FromFloat(math.Abs(x)).Dollars(), "$")
+	if x < 0 {
+		return "-" + text
 	}
-	return strconv.FormatFloat(x, 'f', digits, 64)
+	return text
 }
 
 func usdOrNone(x *float64) string {
