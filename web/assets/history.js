@@ -1,75 +1,8 @@
-// Lists of conversations: the newest on the home page, and all of them in the history.
+// Lists of conversations, for the home page and the history.
 
-import { call, cancel, councils, get, getAgain, now, remove, session } from "./api.js";
+import { get, now, session, tryAgain } from "./api.js";
 import { costing } from "./audit.js";
-import { away, count, el, lasting, moment, problem, seconds, usd } from "./dom.js";
-
-const statuses = ["running", "complete", "degraded", "failed", "cancelled"];
-const periods = { "any time": "", "past 24 hours": 1, "past 7 days": 7, "past 30 days": 30 }; // in days
-
-// wanted is the reader's last search. The module keeps it, so that the reader comes back from a session to the same
-// list.
-const wanted = { q: "", status: "", council: "", days: "" };
-
-// history shows all conversations, with a search.
-export async function history(section, signal) {
-  const place = el("div", { class: "found" });
-  const title = section.querySelector("h1");
-  const q = el("input", { id: "search", type: "search", autocomplete: "off" });
-  const choice = (name, options) => el("select", { id: name }, options.map(([text, value]) => el("option", { value }, text)));
-  const status = choice("status", [["any", ""], ...statuses.map((name) => [name, name])]);
-  const days = choice("days", Object.entries(periods));
-  const council = choice("council-name", [["any", ""]]);
-  const labelled = (text, field) => el("div", {}, el("label", { for: field.id }, text), field);
-  const ofCouncil = labelled("Council", council);
-  ofCouncil.hidden = true; // until the page knows that there are several
-  const offer = (names) => {
-    for (const name of new Set(names)) council.append(el("option", {}, name));
-    council.value = wanted.council;
-    ofCouncil.hidden = council.length < 3;
-  };
-  const refill = () => {
-    q.value = wanted.q;
-    status.value = wanted.status;
-    days.value = wanted.days;
-    council.value = wanted.council;
-  };
-  refill();
-  section.append(
-    el("form", { class: "search", role: "search", onsubmit: (event) => event.preventDefault() },
-      labelled("Search questions and answers", q), labelled("Status", status), ofCouncil, labelled("Asked", days)),
-    place);
-
-  let last = new AbortController(); // aborted by the next search
-  let timer;
-  const find = () => {
-    clearTimeout(timer);
-    if (signal.aborted) return null;
-    last.abort();
-    last = new AbortController();
-    Object.assign(wanted, { status: status.value, days: days.value, council: council.value });
-    const { days: since, ...filter } = wanted;
-    if (since) filter.since = new Date(now() - since * 86_400_000).toISOString();
-    const set = Object.fromEntries(Object.entries(filter).filter(([, value]) => value));
-    const all = () => {
-      for (const name of Object.keys(wanted)) wanted[name] = "";
-      refill();
-      q.focus();
-      return find();
-    };
-    return list(place, title, AbortSignal.any([signal, last.signal]), { ...set, limit: 25 }, { all });
-  };
-  q.addEventListener("input", () => {
-    wanted.q = q.value.trim();
-    clearTimeout(timer);
-    timer = setTimeout(find, 250); // ms after the last letter
-  });
-  for (const field of [status, days, council]) field.addEventListener("change", find);
-  const finding = find();
-  const known = await councils();
-  if (!signal.aborted) offer(known.map(({ name }) => name));
-  await finding;
-}
+import { away, count, el, lasting, moment, problem, seconds } from "./dom.js";
 
 // list shows the conversations that match a filter, when the daemon answers. It keeps running sessions up to date. The
 // title gets the focus after the reader has deleted a conversation. With pages, a button loads older conversations, and
@@ -100,12 +33,12 @@ export async function list(place, title, signal, filter, pages) {
   // further loads older conversations. A request searches a limited number of answers, and may find none of them.
   const further = async () => {
     for (;;) {
-      const fresh = show(await get(read({ before: next })));
+      const fresh = show(await get(read({ before: next }), { signal }));
       if (fresh.length > 0 || !next || signal.aborted) return fresh;
     }
   };
   try {
-    const first = await getAgain(read(), away(place), signal);
+    const first = await tryAgain(() => get(read(), { signal }), away(place), signal);
     if (signal.aborted) return;
     if (show(first).length === 0 && next) {
       place.replaceChildren(el("p", { class: "hint", role: "status" }, "Searching older answers …"));
@@ -261,7 +194,8 @@ function actions(node, turns, again) {
     ? action("Cancel", async () => {
       for (const s of running) await stop(s.session_id);
     })
-    : [action("Rename", () => rename(first)), action("Delete", () => discard(turns.map((s) => s.session_id), name(first)))]));
+    : [action("Rename", async () => (await more()).rename(first.session_id, name(first))),
+      action("Delete", () => discard(turns.map((s) => s.session_id), name(first)))]));
   menu.addEventListener("keydown", (event) => {
     if (event.key !== "Escape" || !menu.open) return;
     menu.open = false;
@@ -282,63 +216,9 @@ function actions(node, turns, again) {
   return menu;
 }
 
-// asked shows a dialog, and returns whether the reader pressed its second button.
-async function asked(title, content, no, yes) {
-  const dialog = el("dialog", { "aria-labelledby": "asked-title" },
-    el("form", { method: "dialog" },
-      el("h2", { id: "asked-title" }, title), content,
-      el("div", { class: "row end" }, el("button", { type: "button", onclick: () => dialog.close("") }, no),
-        el("button", { class: "primary", value: "yes" }, yes))));
-  document.body.append(dialog);
-  dialog.showModal();
-  await new Promise((resolve) => { dialog.onclose = resolve; });
-  dialog.remove();
-  return dialog.returnValue === "yes";
-}
+// more loads the module for what the reader seldom does.
+const more = () => import("./actions.js");
 
-// rename asks the reader for the title of a session, and stores it. It returns whether the session has another title.
-async function rename(s) {
-  const field = el("input", { id: "asked-name", maxlength: 200, autocomplete: "off", value: name(s) });
-  const content = [el("label", { for: "asked-name" }, "Title"), field,
-    el("p", { class: "hint" }, "Leave it empty to show the question again.")];
-  const saving = asked("Rename", content, "Cancel", "Save");
-  field.select();
-  const title = await saving && field.value.trim();
-  if (title === false || title === name(s)) return false;
-  await call(`v1/council/${encodeURIComponent(s.session_id)}`, {
-    method: "PATCH", body: JSON.stringify({ title }), headers: { "Content-Type": "application/json" },
-  });
-  return true;
-}
-
-// stop asks the reader whether to stop a session that runs, and cancels it. It returns whether it did.
-export async function stop(id) {
-  const { stage1 = [], stage2 = [], stage3 } = await session(id);
-  const known = [...stage1, ...stage2, stage3].map((part) => part?.usage?.cost_usd).filter((usd) => usd != null);
-  const spent = known.length > 0 ? `: ${usd(known.reduce((sum, cost) => sum + cost, 0))}` : "";
-  const sure = await asked("Stop now?", el("p", {}, `What is spent stays spent${spent}.`), "Keep running", "Stop");
-  if (sure) await cancel(id);
-  return sure;
-}
-
-// discard asks the reader whether to delete a session, or all sessions of a conversation, and deletes them. It returns
-// whether they are gone.
-export async function discard(id, question) {
-  const ids = [id].flat();
-  const dialog = document.getElementById("delete");
-  document.getElementById("delete-title").textContent = ids.length === 1
-    ? "Delete this session?" : `Delete this conversation of ${ids.length} turns?`;
-  document.getElementById("delete-question").textContent = question;
-  dialog.returnValue = "";
-  const sure = await new Promise((resolve) => {
-    dialog.onclose = () => resolve(dialog.returnValue === "delete");
-    dialog.showModal();
-  });
-  if (!sure) return false;
-  for (const one of ids) {
-    // A 404 says that the session is gone already.
-    await remove(one).catch((error) => (error.status === 404 ? null : Promise.reject(error)));
-    for (const kind of ["question", "follow-up"]) sessionStorage.removeItem(`${kind} ${one}`);
-  }
-  return true;
-}
+// stop and discard are those of actions.js.
+export const stop = async (id) => (await more()).stop(id);
+export const discard = async (ids, question) => (await more()).discard(ids, question);

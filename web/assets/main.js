@@ -2,7 +2,6 @@
 
 import { forget, getAgain, offers, onDemo, onUnauthorized, remembered } from "./api.js";
 import { away, el, problem } from "./dom.js";
-import { history } from "./history.js";
 import { again, home } from "./home.js";
 
 const $ = (id) => document.getElementById(id);
@@ -36,7 +35,7 @@ const report = "assets/report.css";
 const views = {
   "": { section: $("ask"), title: "Ask the council", open: home },
   again: { section: $("ask"), title: "Ask again", open: again },
-  history: { section: $("history"), title: "History", open: history },
+  history: { section: $("history"), title: "History", open: late("history", "./search.js") },
   session: { section: $("session"), title: "Session", open: late("watch", "./session.js") },
   report: { section: $("report"), title: "Bias report", open: late("report", "./report.js", report) },
   leaderboard: { section: $("leaderboard"), title: "Leaderboard", open: late("leaderboard", "./report.js", report) },

@@ -1,7 +1,7 @@
 package httpapi
 
 import (
-	"fmt"
+	"strconv"
 	"testing"
 
 	"github.com/councild/councild/internal/council"
@@ -12,7 +12,8 @@ import (
 func TestSearchIsBounded(t *testing.T) {
 	var all []council.Summary
 	for i := range 3*maxSearched + 7 {
-		all = append(all, council.Summary{ID: fmt.Sprint(i), Thread: fmt.Sprint(i), Status: council.StatusComplete})
+		id := strconv.Itoa(i)
+		all = append(all, council.Summary{ID: id, Thread: id, Status: council.StatusComplete})
 	}
 	last := all[len(all)-1].ID
 	for before, requests := "", 1; ; requests++ {
