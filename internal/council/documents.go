@@ -17,7 +17,7 @@ type Summary struct {
 	Status  Status    `json:"status"`
 	Created time.Time `json:"created"`
 	Query   string    `json:"query"`    // as in Session
-	Title   string    `json:"title"`    // the name that a person gave the session, or else Query
+	Title   string    `json:"title"`    // the title that a person gave the session, or else Query
 	Answer  string    `json:"answer"`   // FirstLine of the answer. It is "" while the session runs.
 	Council string    `json:"council"`  // as in Session, "" in logs of older versions
 	CostUSD *float64  `json:"cost_usd"` // null while the session runs or if the cost is unknown
@@ -29,10 +29,10 @@ type Summary struct {
 
 // Renaming is the body of PATCH /v1/council/{id}.
 type Renaming struct {
-	Title string `json:"title"` // at most MaxTitle characters on one line. "" takes the name away.
+	Title string `json:"title"` // at most MaxTitle characters on one line. "" takes the title away.
 }
 
-// MaxTitle is how many characters the name of a session may have.
+// MaxTitle is how many characters the title of a session may have.
 const MaxTitle = 200
 
 // Problem is an Error in the form that callers read, an RFC 9457 problem document.

@@ -101,51 +101,68 @@ func asked(conversation []council.Message) string {
 	return base64.RawURLEncoding.EncodeToString(hash.Sum(nil)[:16])
 }
 
+// maxTwins is how many answers Turn reads at most.
+const maxTwins = 8
+
 // Turn returns which conversation a plan continues. A client that asks a follow-up question sends the earlier questions
-// and answers with it. The plan therefore continues the newest session of the owner with the same questions, if the last
-// answer that the client sends begins with the same line.
-func (st *Store) Turn(owner Owner, plan council.Plan) council.Turn {
+// and answers with it. The plan therefore continues a session of the owner with the same questions, if the last answer
+// that the client sends begins with the same line. If there are several such sessions, it continues the newest one with
+// the whole answer, or else the newest one.
+func (st *Store) Turn(ctx context.Context, owner Owner, plan council.Plan) council.Turn {
 	c := plan.Conversation
 	last := len(c) - 1
 	for last >= 0 && c[last].Role != council.RoleAssistant {
 		last--
 	}
-	if plan.Side || last < 0 && plan.GivenFrom == "" {
+	var earlier func(row *journal.IndexRow) bool
+	sent := ""
+	switch {
+	case plan.Side:
+		return council.Turn{}
+	case plan.GivenFrom != "":
+		earlier = func(row *journal.IndexRow) bool { return row.Session == plan.GivenFrom }
+	case last > 0:
+		sent = strings.TrimSpace(c[last].Content)
+		questions := asked(c[:last])
+		line := council.FirstLine(sent)
+		earlier = func(row *journal.IndexRow) bool {
+			return questions != "" && row.Asked == questions && line != "" && row.Answer == line
+		}
+	default:
 		return council.Turn{}
 	}
-	var questions, answer string
-	if last >= 0 {
-		questions = asked(c[:last])
-		answer = council.FirstLine(c[last].Content)
+	found := st.headers(owner, earlier)
+	if len(found) == 0 {
+		return council.Turn{}
 	}
-	found := ""
-	var head journal.Head
-	look := func(id string, h journal.Head) {
-		continues := questions != "" && h.Asked == questions && answer != "" && h.Answer == answer
-		if plan.GivenFrom != "" {
-			continues = id == plan.GivenFrom
+	slices.SortFunc(found, func(a, b *journal.IndexRow) int { return b.Created.Compare(a.Created) })
+	turn := found[0]
+	for _, row := range found[:min(len(found), maxTwins)] {
+		if len(found) == 1 {
+			break
 		}
-		if continues && (found == "" || h.Created.After(head.Created)) {
-			found = id
-			head = h
+		answer, err := st.Answer(ctx, owner, row.Session)
+		if err == nil && answer != "" && strings.HasPrefix(sent, strings.TrimSpace(answer)) {
+			turn = row
+			break
 		}
 	}
+	return council.Turn{Earlier: turn.Session, Thread: cmp.Or(turn.Thread, turn.Session)}
+}
+
+// headers returns what lists show of the owner's sessions for which wanted returns true. A session that is in memory and
+// in the journal may be in the result twice.
+func (st *Store) headers(owner Owner, wanted func(*journal.IndexRow) bool) (all []*journal.IndexRow) {
 	for _, s := range st.all() {
 		if s.key.owner == owner && !s.side {
 			s.mu.Lock()
-			h := s.listed
-			h.Answer = s.line
+			row := &journal.IndexRow{ID: journal.ID{Owner: string(owner), Session: s.ID}, Head: s.listed}
+			row.Answer = s.line
 			s.mu.Unlock()
-			look(s.ID, h)
+			all = append(all, row)
 		}
 	}
-	for _, row := range st.rows(owner) {
-		look(row.Session, row.Head)
-	}
-	if found == "" {
-		return council.Turn{}
-	}
-	return council.Turn{Earlier: found, Thread: cmp.Or(head.Thread, found)}
+	return slices.DeleteFunc(append(all, st.rows(owner)...), func(row *journal.IndexRow) bool { return !wanted(row) })
 }
 
 // Answer returns the final answer of a session, or "" if it has none. It reads a kept session from the journal, and
@@ -166,7 +183,7 @@ func (st *Store) Answer(ctx context.Context, owner Owner, id string) (string, er
 	kept := journal.ID{Owner: string(owner), Session: id}
 	last, err := st.o.Journal.Last(ctx, kept)
 	end := last
-	if last != nil && !ends(*last) { // The message has several parts, or gives the session a name.
+	if last != nil && !ends(*last) { // The message has several parts, or gives the session a title.
 		var log []journal.Stored
 		log, err = st.o.Journal.Read(ctx, kept)
 		if i := slices.IndexFunc(log, ends); i >= 0 {
@@ -196,8 +213,8 @@ var ErrRuns = errors.New("the session still runs")
 // renameAttempts is how often Rename tries to append. A try fails if another node renames the session at the same time.
 const renameAttempts = 5
 
-// Rename gives a name to a session that has ended. If the journal has the session, the name is stored there before
-// Rename returns. The log gets a message without entries, whose head has the name. Daemons of older versions can read
+// Rename gives a title to a session that has ended. If the journal has the session, the title is stored there before
+// Rename returns. The log gets a message without entries, whose head has the title. Daemons of older versions can read
 // such a log. The session then counts as having ended now, so it is kept for longer.
 func (st *Store) Rename(ctx context.Context, s *Session, title string) (council.Summary, error) {
 	st.renaming.Lock() // A process must not append twice to the same log at the same time.
@@ -224,7 +241,7 @@ func (st *Store) Rename(ctx context.Context, s *Session, title string) (council.
 	return s.Summary(), nil
 }
 
-// storeTitle appends the name of a session to its log, if there is a log.
+// storeTitle appends the title of a session to its log, if there is a log.
 func (st *Store) storeTitle(ctx context.Context, id journal.ID, title string) error {
 	for attempt := 1; ; attempt++ {
 		last, err := st.o.Journal.Last(ctx, id)

@@ -73,7 +73,7 @@ type Session struct {
 	failure *council.Error
 	cancel  context.CancelCauseFunc // nil after the end, so that the memory of the run can be freed
 	ended   time.Time
-	title   string // the name that a person gave the session
+	title   string // the title that a person gave the session
 	line    string // the first line of the answer of a session that has ended
 	size    int64  // estimate of the bytes that the session holds at its end
 }

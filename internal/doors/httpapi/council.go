@@ -113,7 +113,7 @@ func (a *API) start(
 	if start.Plan, err = prepare(); err != nil {
 		return nil, false, err
 	}
-	start.Plan.Turn = a.sessions.Turn(start.Owner, start.Plan)
+	start.Plan.Turn = a.sessions.Turn(r.Context(), start.Owner, start.Plan)
 	start.Plan.Deltas = stream || start.Background
 	start.Plan.AnswerDeltas = start.Plan.Deltas && !speaksOpenAI(r) // OpenAI's streams show only the final answer
 	start.Plan.Token = a.label(r)

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -68,8 +69,11 @@ func TestConversations(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	long := "Yes, **one** is enough.\n\n" + strings.Repeat("So it is. ", 20<<10) + "A NEEDLE ends it."
+	var again atomic.Bool // the question is asked a second time
 	answer := func(question string) string {
 		switch {
+		case again.Load():
+			return long[:30] + "\n\nFor other reasons."
 		case strings.Contains(question, "Which one?"):
 			return "The second one."
 		case strings.Contains(question, "Is one enough?"):
@@ -100,13 +104,17 @@ func TestConversations(t *testing.T) {
 	}
 	first := ask("first", `"query":"Is one enough?"`)
 	other := ask("other", `"query":"And two?","models":["amber","birch"]`)
+	again.Store(true)
+	twin := ask("twin", `"query":"Is one enough?"`)
+	again.Store(false)
 	second := ask("second", messages("Is one enough?", long, "Which one?"))
-	branch := ask("branch", messages("Is one enough? ", long[:30]+"\n(A note.)", "And what of branches?"))
+	ofTwin := ask("of-twin", messages("Is one enough?", long[:30]+"\n\nFor other reasons.\n\n(A note.)", "Why?"))
+	branch := ask("branch", messages("Is one enough? ", long+"\n\n(A note.)", "And what of branches?"))
 	third := ask("third", messages("Is one enough?", "what a client made of it", "Which one?", "The second one.\n\n(A note.)", "Why?"))
 	stranger := ask("stranger", messages("Is one enough?", "No.", "Why not?"))
 
 	for id, want := range map[string]council.Turn{
-		first: {}, other: {}, stranger: {}, second: {Earlier: first, Thread: first}, branch: {Earlier: first, Thread: first},
+		first: {}, other: {}, twin: {}, stranger: {}, ofTwin: {Earlier: twin, Thread: twin}, second: {Earlier: first, Thread: first}, branch: {Earlier: first, Thread: first},
 		third: {Earlier: second, Thread: first},
 	} {
 		if diff := cmp.Diff(want, s.session(t, id).Turn); diff != "" {
@@ -128,17 +136,17 @@ func TestConversations(t *testing.T) {
 			query, want string
 			more        bool
 		}{
-			{"", "chat stranger third branch second other first", false},
+			{"", "chat stranger third branch of-twin second twin other first", false},
 			{"?q=needle", "first", false},
 			{"?q=The+second", "second", false},
-			{"?council=default", "chat stranger third branch second other first", false},
+			{"?council=default", "chat stranger third branch of-twin second twin other first", false},
 			{"?council=fast", "", false},
-			{"?since=" + created(second), "chat stranger third branch second", false},
-			{"?until=" + created(second), "other first", false},
+			{"?since=" + created(second), "chat stranger third branch of-twin second", false},
+			{"?until=" + created(second), "twin other first", false},
 			{"?until=2020-01-01", "", false},
 			{"?thread=" + third, "third branch second first", false},
 			{"?thread=nothing", "", false},
-			{"?threads=true", "chat other stranger third branch second first", false},
+			{"?threads=true", "chat other stranger third branch second first of-twin twin", false},
 			{"?threads=true&limit=1", "chat other", true},
 			{"?threads=true&limit=1&before=" + other, "stranger", true},
 			{"?threads=true&q=needle", "third branch second first", false},

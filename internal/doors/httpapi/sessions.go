@@ -174,7 +174,7 @@ func (f *filter) matches(s council.Summary) (bool, error) {
 // within reports whether a text holds the text that the caller looks for.
 func (f *filter) within(text string) bool { return strings.Contains(strings.ToLower(text), f.search) }
 
-// renameSession is PATCH /v1/council/{id}. It gives a name to a session that has ended.
+// renameSession is PATCH /v1/council/{id}. It gives a title to a session that has ended.
 func (a *API) renameSession(w http.ResponseWriter, r *http.Request) error {
 	s, err := a.find(r)
 	if err != nil {
@@ -187,10 +187,10 @@ func (a *API) renameSession(w http.ResponseWriter, r *http.Request) error {
 	}
 	title := strings.TrimSpace(asked.Title)
 	if utf8.RuneCountInString(title) > council.MaxTitle || strings.ContainsFunc(title, unicode.IsControl) {
-		p.Add("title", fmt.Sprintf("a name has at most %d characters, all on one line", council.MaxTitle),
-			"give a shorter name, or an empty one to show the question again")
+		p.Add("title", fmt.Sprintf("a title has at most %d characters, all on one line", council.MaxTitle),
+			"give a shorter title, or an empty one to show the question again")
 	}
-	if err := p.err("the name is not valid"); err != nil {
+	if err := p.err("the title is not valid"); err != nil {
 		return err
 	}
 	summary, err := a.sessions.Rename(r.Context(), s, title)

@@ -6,7 +6,7 @@
 // # Logs
 //
 // The log of a session is all messages of one subject of one stream, in the stream's order. A message holds one entry
-// or more. A message of more than 512 KiB is stored in parts, and its entries are visible with the last part. Entries
+// or more. A message after the end of the session may have no entries, and only a new header. A message of more than 512 KiB is stored in parts, and its entries are visible with the last part. Entries
 // are numbered from 1 within their session, and these numbers identify the entries. The sequence numbers of the stream
 // do not identify entries, because they can fall back after damage. The header of each message repeats what a list of
 // sessions needs (Head), so that the last message of a log is enough to list the session.

@@ -45,7 +45,7 @@ type Head struct {
 	Council string         `json:"council,omitempty"` // the name of the council in council.Plan
 	Timing  council.Timing `json:"timing,omitzero"`   // set when the session has ended
 	Query   string         `json:"query,omitempty"`   // preview of the question, at most 200 characters
-	Title   string         `json:"title,omitempty"`   // the name that a person gave the session
+	Title   string         `json:"title,omitempty"`   // the title that a person gave the session
 	Answer  string         `json:"answer,omitempty"`  // first line of the answer, set when the session has ended
 	// CouncilName is the name of the council in lists of sessions. It is "" in messages of earlier versions.
 	CouncilName string `json:"council_name,omitempty"`
