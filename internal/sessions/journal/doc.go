@@ -6,10 +6,11 @@
 // # Logs
 //
 // The log of a session is all messages of one subject of one stream, in the stream's order. A message holds one entry
-// or more. A message after the end of the session may have no entries, and only a new header. A message of more than 512 KiB is stored in parts, and its entries are visible with the last part. Entries
+// or more. A message of more than 512 KiB is stored in parts, and its entries are visible with the last part. Entries
 // are numbered from 1 within their session, and these numbers identify the entries. The sequence numbers of the stream
 // do not identify entries, because they can fall back after damage. The header of each message repeats what a list of
-// sessions needs (Head), so that the last message of a log is enough to list the session.
+// sessions needs (Head), so that the last message of a log is enough to list the session. After the end of a session, a
+// message without entries can change the header, such as the title of the session.
 //
 // Every append names the sequence number of the message that it expects to be the last of its log, so the order of the
 // log decides who owns a session. If an append is refused or not answered, Append reads the last message from the
