@@ -236,6 +236,26 @@ func TestConversations(t *testing.T) {
 	}
 }
 
+// TestCouncilOfTheHistory holds that the history shows the council of a session, and that the reader comes back to the
+// sessions of one council.
+func TestCouncilOfTheHistory(t *testing.T) {
+	t.Parallel()
+	p := open(t, twoCouncils(t), "")
+	for _, council := range []string{"deep", "fast"} {
+		post(t, p.origin, fmt.Sprintf(`{"query": "Of %s?", "council": %[1]q}`, council))
+	}
+	p.show("history")
+	p.until(`document.getElementById("council-name").checkVisibility()`)
+	p.do(chromedp.SendKeys(chromedp.ID("council-name"), "fast"))
+	const one = `document.querySelectorAll("#history li").length === 1`
+	p.until(one)
+	p.says("#history li .hint", " · fast · ")
+	p.do(chromedp.Click(chromedp.CSS("#history li a")))
+	p.says(said, "The answer is complete.")
+	p.do(chromedp.NavigateBack())
+	p.until(one + ` && document.getElementById("council-name").value === "fast"`)
+}
+
 // TestCancelAsks holds that the list asks before it cancels a session, and says what is spent.
 func TestCancelAsks(t *testing.T) {
 	t.Parallel()

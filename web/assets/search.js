@@ -47,7 +47,6 @@ export async function history(section, signal) {
     if (signal.aborted) return null;
     last.abort();
     last = new AbortController();
-    Object.assign(wanted, { status: status.value, days: days.value, council: council.value });
     const { days: since, ...filter } = wanted;
     if (since) filter.since = new Date(now() - since * 86_400_000).toISOString();
     const set = Object.fromEntries(Object.entries(filter).filter(([, value]) => value));
@@ -64,7 +63,12 @@ export async function history(section, signal) {
     clearTimeout(timer);
     timer = setTimeout(find, 250); // ms after the last letter
   });
-  for (const field of [status, days, council]) field.addEventListener("change", find);
+  for (const [key, field] of Object.entries({ status, days, council })) {
+    field.addEventListener("change", () => {
+      wanted[key] = field.value;
+      find();
+    });
+  }
   const finding = find();
   const known = await councils();
   if (!signal.aborted) offer(known.map(({ name }) => name));
