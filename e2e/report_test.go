@@ -92,7 +92,7 @@ func TestReport(t *testing.T) {
 	if slices.Sort(marks); len(slices.Compact(marks)) != 3 {
 		t.Errorf("favours, other findings and the rest have the colours %q", marks)
 	}
-	text := p.text("#report .plot")
+	text := value[string](p, `document.querySelector("#report .plot").textContent`)
 	for _, name := range []string{"← scores lower", "points", "scores higher →", "too small to count"} {
 		if !strings.Contains(text, name) {
 			t.Errorf("the plot does not name %q: %s", name, text)
@@ -167,11 +167,16 @@ func described(t *testing.T) string {
 	return daemon(t, map[string]string{"BIAS_STORE": store}, members()...)
 }
 
-// TestPlots holds that plots use the width there is, that no text in them covers another, and that no view is wider
-// than its screen.
+// TestPlots holds that plots use the width there is, that no text in them covers another, that no view is wider than its
+// screen, and that axe-core finds nothing in the unfolded view, light or dark.
 func TestPlots(t *testing.T) {
 	t.Parallel()
+	axe, err := os.ReadFile("testdata/axe/axe.min.js")
+	if err != nil {
+		t.Fatal(err)
+	}
 	p := open(t, described(t), "")
+	p.do(chromedp.Evaluate[chromedp.Void](string(axe)))
 	for _, view := range []string{"report", "leaderboard"} {
 		for _, width := range []int64{1440, 1024, 390} {
 			p.look(width, 900, "light")
@@ -193,6 +198,16 @@ func TestPlots(t *testing.T) {
 				t.Errorf("%s is %d pixels wide on %d", view, wide, width)
 			}
 			p.picture(fmt.Sprintf("%s-%d", view, width))
+			p.do(chromedp.Evaluate[chromedp.Void](`document.querySelectorAll("details").forEach((d) => { d.open = true; })`))
+			for _, scheme := range []string{"light", "dark"} {
+				p.look(width, 900, scheme)
+				for _, violation := range value[[]string](p, `axe.run("main").then((r) =>
+					r.violations.flatMap((v) => v.nodes.map((n) => v.id + ": " + n.html + ": " + n.failureSummary))
+					.concat(r.passes.length < 10 ? ["hardly anything was checked"] : []))`) {
+					t.Errorf("%s, %d pixels, %s: %s", view, width, scheme, violation)
+				}
+			}
+			p.do(chromedp.Evaluate[chromedp.Void](`document.querySelectorAll("details").forEach((d) => { d.open = false; })`))
 		}
 	}
 }

@@ -45,11 +45,11 @@ func TestReportsAccessible(t *testing.T) {
 			t.Cleanup(server.Close)
 			p := open(t, server.URL, "")
 			p.do(chromedp.Evaluate[chromedp.Void](string(axe)))
-			for _, width := range []int64{1280, 390} {
+			for _, width := range []int64{1440, 1024, 390} {
 				for _, scheme := range []string{"light", "dark"} {
 					p.look(width, 900, scheme)
 					p.do(chromedp.Evaluate[chromedp.Void](`document.querySelectorAll("details").forEach((d) => { d.open = false; })`))
-					if (width == 1280) == (scheme == "light") {
+					if (width == 1440) == (scheme == "light") {
 						p.picture(name + "-" + scheme)
 					}
 					p.do(chromedp.Evaluate[chromedp.Void](`document.querySelectorAll("details").forEach((d) => { d.open = true; })`))

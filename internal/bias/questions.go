@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/stat"
 )
 
@@ -51,7 +52,6 @@ type Summary struct {
 const (
 	mostFindings = 3
 	mostAlso     = 5
-	similarName  = "ballot_similarity"
 	agreeName    = "agreement"
 )
 
@@ -152,6 +152,9 @@ func (c *Collector) answer(a ask, figures []*Metric, r *Report) Question {
 		q.MoreSessions = moreSessions(figures, c.o.MinSessions, r.Window.Sessions)
 	}
 	q.ToDo = c.toDo(a.id, &q, worst, r)
+	if self := figures[0]; self.Name == selfName && self.Is(VerdictNotIdentified) {
+		q.ToDo = strings.TrimSpace(q.ToDo + " To learn about own answers, raise " + c.o.Settings.Of(council.SettingSelfReviewRate) + ".")
+	}
 	return q
 }
 

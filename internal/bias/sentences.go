@@ -81,7 +81,7 @@ func (m *Metric) sentence() string {
 		said += " " + ended(capital(rest))
 	}
 	if m.MinimumDetectableEffect != nil {
-		said += " " + capital(m.wouldFind()) + "."
+		said += " " + m.wouldFind()
 	}
 	return said
 }
@@ -100,14 +100,12 @@ func (k Kind) limits() string {
 
 // wouldFind says which effect the test would have found.
 func (m *Metric) wouldFind() string {
-	shared := ""
-	single := ""
+	who := ""
 	if s := m.DetectableSingle; s != nil && *s > *m.MinimumDetectableEffect {
-		shared = " that all reviewers share"
-		single = " and " + size(*s) + " of a single reviewer"
+		who = " that all reviewers share, or of " + size(*s) + " that one reviewer has alone,"
 	}
-	return fmt.Sprintf("%s %s%s would have been found in four of five such windows%s",
-		size(*m.MinimumDetectableEffect), m.Unit, shared, single)
+	return fmt.Sprintf("An effect of %s %s%s would have been found in four of five such windows.",
+		size(*m.MinimumDetectableEffect), m.Unit, who)
 }
 
 // effect says which effect a figure has, without a verdict.

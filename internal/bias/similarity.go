@@ -9,6 +9,8 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
+const similarName = "ballot_similarity"
+
 // likeness sums up how similar pairs of ballots are, by Kendall's tau-b.
 type likeness struct {
 	tally
@@ -47,7 +49,7 @@ func (c *Collector) ballotSimilarity(w *window, span Window) Metric {
 		}
 		all.entered += len(entered)
 	}
-	m := c.similar("ballot_similarity", all, span)
+	m := c.similar(similarName, all, span)
 	compare := func(a, b [2]int) int { return cmp.Or(a[0]-b[0], a[1]-b[1]) }
 	for _, pair := range slices.SortedFunc(maps.Keys(pairs), compare) {
 		subject := w.names[pair[0]] + " and " + w.names[pair[1]]

@@ -106,7 +106,8 @@ func boardPlot(b bias.Board) *plot {
 	for i, e := range b.Entries {
 		spans[i] = span{Label: lastRunes(fmt.Sprintf("%d. %s", e.Rank, clip(e.Model)), 44), Point: &e.BordaNormalized, Low: e.CILower, High: e.CIUpper}
 	}
-	p := newPlot("Scores with 95 % intervals. The table that follows holds the same figures.", spans)
+	p := newPlot("Scores with 95 % intervals. The table that follows holds the same figures.", spans, 1)
+	p.HasZero = false
 	p.name(axisNames{"ranked last", "score", "ranked first"})
 	p.Caption = "Each line is a 95 % interval. Models whose intervals overlap may be equally good."
 	return p

@@ -79,9 +79,9 @@ func intervalSpan(name string, i *worth.Interval) span {
 	return s
 }
 
-// newPlot returns the plot of some intervals. Its axis includes 0.
-func newPlot(label string, spans []span) *plot {
-	values := []float64{0}
+// newPlot returns the plot of some intervals. Its axis includes 0 and the other given values.
+func newPlot(label string, spans []span, within ...float64) *plot {
+	values := append([]float64{0}, within...)
 	for _, s := range spans {
 		for _, x := range []*float64{s.Point, s.Low, s.High, s.Delta} {
 			if x != nil {
