@@ -331,7 +331,7 @@ func (t *questionTexts) add(ctx context.Context, source, path string) error {
 			source, t.max)}
 	}
 	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
-		return usageError{fmt.Errorf("%s: this is no text in UTF-8: convert it to text first", source)}
+		return usageError{fmt.Errorf("%s: this is not text in UTF-8: convert it to text first", source)}
 	}
 	t.all = append(t.all, text)
 	return nil

@@ -186,7 +186,7 @@ func TestAskReadsTheQuestion(t *testing.T) {
 		{name: "a long argument", args: []string{strings.Repeat("x", 101)}, refused: "question: the question has 101 bytes"},
 		{name: "a missing file", args: []string{"--file", "none.txt"}, refused: "--file none.txt: open none.txt: no such file"},
 		{name: "a folder", args: []string{"--file", "."}, refused: "--file .: read .: is a directory"},
-		{name: "no text", args: []string{"--file", "binary"}, refused: "--file binary: this is no text in UTF-8"},
+		{name: "no text", args: []string{"--file", "binary"}, refused: "--file binary: this is not text in UTF-8"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer

@@ -29,7 +29,7 @@ type batchFlags struct {
 	File        string   `help:"The questions, one JSON object a line." placeholder:"FILE"`
 	Out         string   `help:"File for the results. The calls are kept in a second file next to it. Run the same command again to continue." placeholder:"FILE"`
 	MaxCostUSD  float64  `name:"max-cost-usd" help:"Most that the whole run may cost, in US dollars." placeholder:"X"`
-	Grader      string   `help:"How to compare with references that name no grader: ${enum}." enum:",exact,normalised,choice,number,regex,json" default:""`
+	Grader      string   `help:"How to compare with references that name no grader: exact, normalised, choice, number, regex or json." enum:",exact,normalised,choice,number,regex,json" default:""`
 	Concurrency int      `help:"Questions at once." default:"4" placeholder:"N"`
 	Council     string   `placeholder:"NAME" help:"A council of the roster, in place of its default."`
 	Models      []string `placeholder:"A,B" help:"The members, in place of LLM_COUNCIL_MODELS."`
@@ -112,15 +112,15 @@ type kind struct {
 // begin reads the questions and opens everything that the run needs.
 func (c batchFlags) begin(ctx context.Context, std IO, s kind) (_ *begun, err error) {
 	if c.File == "" || c.Out == "" {
-		return nil, usageError{errors.New("missing flags: --file=FILE, --out=FILE and --max-cost-usd=X are needed")}
+		return nil, usageError{errors.New("--file or --out is missing: write --file FILE --out FILE --max-cost-usd X")}
 	}
 	cfg, err := loadConfig()
 	if err != nil {
 		return nil, err
 	}
 	if !c.inRange() {
-		return nil, usageError{fmt.Errorf("--concurrency takes a whole number from 1 on, --max-cost-usd a number "+
-			"above 0, --seed a whole number from 0 to %d", int64(council.MaxSeed))}
+		return nil, usageError{fmt.Errorf("--max-cost-usd, --concurrency or --seed is missing or out of range: write "+
+			"--max-cost-usd above 0, --concurrency from 1, --seed from 0 to %d", int64(council.MaxSeed))}
 	}
 	file, questions, err := c.questions()
 	if err != nil {

@@ -97,7 +97,7 @@ func TestBatchRefuses(t *testing.T) {
 		{[]string{"--file", bad, "--max-cost-usd", "1", "--yes"}, "line 20: not_json: "},
 		{[]string{"--file", bad, "--max-cost-usd", "1", "--yes"}, "and 5 more"},
 		{[]string{"--file", "nowhere", "--max-cost-usd", "1", "--yes"}, "name a file of questions"},
-		{[]string{"--file", good, "--max-cost-usd", "0", "--yes"}, "--max-cost-usd a number above 0"},
+		{[]string{"--file", good, "--max-cost-usd", "0", "--yes"}, "write --max-cost-usd above 0"},
 		{[]string{"--file", good, "--yes"}, "--max-cost-usd"},
 	} {
 		r := run(t, map[string]string{"LLM_COUNCIL_MODELS": "sim:amber,sim:birch"}, append([]string{"batch", "--out", out}, tt.args...)...)

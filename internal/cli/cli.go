@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -197,7 +198,7 @@ func Main(ctx context.Context, std IO) (code int) {
 				err = fmt.Errorf(`%w: put the question in quotes: councild ask "Why is the sky blue?"`, err)
 			}
 		}
-		_, _ = fmt.Fprintf(terminal{std.Stderr}, "councild: %v\nTry %s --help.\n", err, help)
+		_, _ = fmt.Fprintf(terminal{std.Stderr}, "councild: %s\nTry %s --help.\n", reworded(err), help)
 		return exitUsage
 	}
 	if err := command.Run(); err != nil {
@@ -205,6 +206,31 @@ func Main(ctx context.Context, std IO) (code int) {
 		return exitCode(ctx, err)
 	}
 	return exitOK
+}
+
+// reworded returns the message of an error of the parser, in words that name the problem and the remedy.
+func reworded(err error) string {
+	message := err.Error()
+	for _, r := range []struct{ from, to string }{
+		{`expected a valid \d+ bit u?int but got (".*")`, `$1 is not a whole number: write digits only`},
+		{`expected an? (?:int|float) but got (".*") \(.*\)`, `$1 is not a number: write digits only, such as 0.50`},
+		{`expected a float but got (".*")`, `$1 is not a number: write digits only, such as 0.50`},
+		{`(\S+) must be one of (.*) but got (".*")`, `$1: $3 is not a choice: write one of $2`},
+		{`^expected one of (.*)`, `a command is missing: write one of $1`},
+		{`^expected "(<.*>)"`, `the argument $1 is missing: write it behind the command`},
+		{`expected \S+ value but got "EOL" \(<EOL>\)`, `the value is missing: write it behind the flag`},
+		{`^missing flags: (.*)`, `flags are missing: write $1`},
+		{`, did you mean one of (.*)\?`, `: write one of $1`},
+		{`, did you mean (.*)\?`, `: write $1`},
+	} {
+		message = regexp.MustCompile(r.from).ReplaceAllString(message, r.to)
+	}
+	remedy := strings.LastIndex(message, ": write ")
+	if remedy < 0 {
+		return message
+	}
+	choices := strings.NewReplacer(`"",`, "", `", "`, ", ", `","`, ", ", `"`, "").Replace(message[remedy:])
+	return message[:remedy] + choices
 }
 
 // builtVersion returns the version of the module from which the binary was built.

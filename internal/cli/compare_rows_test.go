@@ -57,7 +57,7 @@ func TestCompareImportedRows(t *testing.T) {
 		"no such file":                {"--input", filepath.Join(dir, "missing")},
 		"leave out --file":            {"--input", rows, "--file", questions},
 		"--treatment goes with":       {"--treatment", "best"},
-		"--max-cost-usd=X are needed": {"--file", questions},
+		"--max-cost-usd X": {"--file", questions},
 	} {
 		if r := run(t, nil, append([]string{"compare"}, args...)...); r.code != 2 || !strings.Contains(r.stderr, want) {
 			t.Errorf("%v: %v, want %q", args, r, want)

@@ -26,7 +26,7 @@ func (healthcheckCmd) Run(ctx context.Context, std IO) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	if err := d.Healthy(ctx); err != nil {
-		return fmt.Errorf("asking the daemon at %s: %w", cfg.Addr, err)
+		return fmt.Errorf("no healthy daemon at %s: %w; start one with councild serve, or set LLM_COUNCIL_ADDR", cfg.Addr, err)
 	}
 	_, err = fmt.Fprintln(std.Stdout, "ok")
 	return err

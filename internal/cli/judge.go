@@ -159,7 +159,7 @@ func (c judgeCmd) answers(ctx context.Context, cfg config.Config, stdin io.Reade
 	for _, flag := range c.Answer {
 		name, path, ok := strings.Cut(flag, "=")
 		if !ok || name == "" || path == "" {
-			return nil, usageError{fmt.Errorf("--answer %s: write ID=PATH, or ID:AUTHOR=PATH, such as a:~openai/gpt-latest=a.txt", flag)}
+			return nil, usageError{fmt.Errorf("--answer %s has no id: write ID=PATH, or ID:AUTHOR=PATH, such as a:~openai/gpt-latest=a.txt", flag)}
 		}
 		id, author, _ := strings.Cut(name, ":")
 		file := questionTexts{stdin: stdin, max: cfg.MaxQueryBytes, left: int64(cfg.MaxQueryBytes)}

@@ -135,7 +135,7 @@ func TestMCPAsksADaemon(t *testing.T) {
 		t.Setenv("LLM_COUNCIL_API_TOKENS", "another-token-of-sixteen")
 		overStdio(t, []string{"--server", d.URL()}, func(session *mcp.ClientSession) {
 			text, isError := callTool(t, session, "council", map[string]any{"question": "x"})
-			if !isError || !strings.Contains(text, "does not know the first of LLM_COUNCIL_API_TOKENS") {
+			if !isError || !strings.Contains(text, "does not know the first token of LLM_COUNCIL_API_TOKENS") {
 				t.Errorf("the tool says %s", text)
 			}
 		})

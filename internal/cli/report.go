@@ -31,7 +31,7 @@ type recordFile struct {
 	Until    day    `help:"Only sessions that started before then." placeholder:"TIME"`
 	Reviewer string `help:"Only what this reviewer scored; also the beginning of several names, as openai/." placeholder:"MEMBER"`
 	Model    string `help:"Only how this member was scored; also the beginning of several names." placeholder:"MEMBER"`
-	Category string `help:"Only sessions of this category: ${enum}." enum:",coding,math,writing,reasoning,knowledge,other" default:""`
+	Category string `help:"Only sessions of this category: ${categories}." enum:",coding,math,writing,reasoning,knowledge,other" default:""`
 	Language string `help:"Only sessions of this language: two lower-case letters of ISO 639-1." placeholder:"CODE"`
 
 	ConfigVersion string `help:"Only sessions of this council_config_version." placeholder:"VERSION"`
@@ -92,7 +92,7 @@ func recordFiles(inputs []string) ([]string, error) {
 				input, filepath.Join(input, "*.jsonl"))
 		}
 		if !strings.ContainsAny(input, "*?[") {
-			return nil, fmt.Errorf("reading the records: %w", err)
+			return nil, fmt.Errorf("reading the records: %w: name a file of records with --input", err)
 		}
 		matches, err := filepath.Glob(input)
 		if err != nil {
@@ -106,7 +106,7 @@ func recordFiles(inputs []string) ([]string, error) {
 			matches[i] = segmentOf.ReplaceAllString(path, "")
 		}
 		if len(matches) == 0 {
-			return nil, fmt.Errorf("reading the records: no file matches %s", input)
+			return nil, fmt.Errorf("no file matches %s: name a file of records with --input", input)
 		}
 		paths = append(paths, matches...)
 	}
@@ -147,7 +147,7 @@ func writeAs[T any](w io.Writer, format string, document T, csv, html, text func
 
 type biasReportCmd struct {
 	recordFile
-	Split   string `help:"Describe the sessions of each category or language apart: ${enum}." enum:",category,language" default:""`
+	Split   string `help:"Describe the sessions of each category or language separately." enum:",category,language" default:""`
 	Format  string `help:"Form of the report: ${enum}." enum:"text,json,csv,html" default:"text"`
 	Monitor bool   `help:"Say whether bias has begun, over all sessions of the council since it last changed: you may look each morning."`
 

@@ -117,7 +117,7 @@ func (tokenCmd) Help() string {
 // Run prints a new token, and the lines to write in the roster.
 func (c tokenCmd) Run(std IO) error {
 	if !config.TokenName.MatchString(c.Name) {
-		return usageError{fmt.Errorf("%.64q is no name of a token: write 1 to 32 letters, digits, - and _", c.Name)}
+		return usageError{fmt.Errorf("%.64q is not a name of a token: write 1 to 32 letters, digits, - and _", c.Name)}
 	}
 	token := rand.Text()
 	_, err := fmt.Fprintf(std.Stdout, "%s\n\n# In the roster, under tokens:\n  %s: {sha256: %x}\n",

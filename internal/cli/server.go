@@ -88,19 +88,19 @@ func explainRefusal(o client.Options, err error) error {
 	case !ok || refused.Status == 0: // for example a session that failed
 		return err
 	case refused.Status == http.StatusUnauthorized && o.Token == "":
-		return fmt.Errorf("%w; LLM_COUNCIL_API_TOKENS is not set here: set it to a token of the daemon at %s",
-			err, address)
+		return fmt.Errorf("the daemon at %s asks for a token: set LLM_COUNCIL_API_TOKENS here to one of its tokens",
+			address)
 	case refused.Status == http.StatusUnauthorized:
-		return fmt.Errorf("%w; the daemon at %s does not know the first of LLM_COUNCIL_API_TOKENS: "+
-			"set it to a token of that daemon",
-			err, address)
+		return fmt.Errorf("the daemon at %s does not know the first token of LLM_COUNCIL_API_TOKENS: "+
+			"set it to one of its tokens", address)
 	case refused.Redirect != "":
 		return fmt.Errorf("%s redirects to %s: write --server %[2]s", address, refused.Redirect)
 	case refused.Cause == nil:
-		return fmt.Errorf("what answers at %s is no councild: %w; name a councild with --server http://HOST:PORT",
+		return fmt.Errorf("the server at %s is not councild: %w; name a councild with --server http://HOST:PORT",
 			address, err)
-	case refused.Status == http.StatusNotFound:
-		return fmt.Errorf("%w; councild sessions list --server %s lists the sessions that are there", err, address)
+	case refused.Status == http.StatusNotFound && strings.Contains(refused.Cause.Detail, "no session"):
+		problem, _, _ := strings.Cut(refused.Cause.Detail, "; ") // The remedy speaks of HTTP.
+		return fmt.Errorf("%s: find its id with councild sessions list --server %s", problem, address)
 	default:
 		return err
 	}
@@ -116,7 +116,7 @@ func daemonURL(text string) (string, error) {
 	const remedy = "write --server http://HOST:PORT"
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || !config.HasHost(u) {
-		return "", fmt.Errorf("--server: %q is no address of a daemon: %s", text, remedy)
+		return "", fmt.Errorf("--server: %q is not the address of a daemon: %s", text, remedy)
 	}
 	if u.User != nil || strings.ContainsAny(address, "?#") {
 		return "", fmt.Errorf("--server: the address holds more than a host, a port and a path: "+
@@ -125,8 +125,7 @@ func daemonURL(text string) (string, error) {
 	address = strings.TrimRight(address, "/")
 	address = strings.TrimRight(strings.TrimSuffix(address, "/v1"), "/")
 	if slices.Contains(strings.Split(address, "/"), "v1") {
-		return "", fmt.Errorf("--server: %q names a place inside of the daemon's interface, not the daemon: "+
-			"write --server %s", text,
+		return "", fmt.Errorf("--server: %q is a path inside the daemon: write --server %s", text,
 			u.Scheme+"://"+u.Host)
 	}
 	return address, nil

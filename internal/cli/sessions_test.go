@@ -162,11 +162,11 @@ func TestSessionsFail(t *testing.T) {
 		}{
 			"no daemon": {nobody, "0123456789abcdef", exitError, "no daemon answers at " + nobody},
 			"a wrong token": {
-				d.URL(), "another-token-000", exitError, "401 Unauthorized: send a token of LLM_COUNCIL_API_TOKENS",
+				d.URL(), "another-token-000", exitError, "does not know the first token of LLM_COUNCIL_API_TOKENS",
 			},
 			"no URL": {"http://[", "0123456789abcdef", exitUsage, "--server: "},
 			"an unknown session": {
-				d.URL(), "0123456789abcdef", exitError, `404 Not Found: there is no session "x" of this token`,
+				d.URL(), "0123456789abcdef", exitError, `there is no session "x" of this token: find its id`,
 			},
 		} {
 			if name == "an unknown session" && args[0] == "list" {

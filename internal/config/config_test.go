@@ -490,7 +490,7 @@ func TestRelations(t *testing.T) {
 		{
 			"hard limits of a day without a bound of a session",
 			vars{"COST_LIMITS": "hard", "MAX_COST_USD_PER_TOKEN_DAY": "1"},
-			`LLM_COUNCIL_COST_LIMITS: "hard" needs a bound for the cost of each session, because there is a daily limit: set LLM_COUNCIL_MAX_COST_USD or ` +
+			`LLM_COUNCIL_COST_LIMITS: "hard" needs a limit for the cost of each session, because there is a daily limit:  set LLM_COUNCIL_MAX_COST_USD or ` +
 				"LLM_COUNCIL_MAX_OUTPUT_TOKENS",
 		},
 		{"hard limits with one", vars{"COST_LIMITS": "hard", "MAX_COST_USD_PER_DAY": "1", "MAX_OUTPUT_TOKENS": "100"}, ""},
@@ -857,11 +857,10 @@ func TestProviderNames(t *testing.T) {
 
 func TestRequireCouncil(t *testing.T) {
 	const (
-		noModels = "LLM_COUNCIL_MODELS: is not set: list two or more models, separated by commas, and set LLM_COUNCIL_API_KEY for the " +
-			"default provider, " +
-			`or run "councild demo", which needs neither`
+		noModels = "LLM_COUNCIL_MODELS: is not set: list two or more models, separated by commas, and set LLM_COUNCIL_API_KEY, " +
+			`or try "councild demo", which needs neither`
 		noKey = `LLM_COUNCIL_API_KEY: is not set, and "x" goes to https://openrouter.ai/api/v1, which asks for a key: ` +
-			`set it, or set LLM_COUNCIL_BASE_URL to another provider, or run "councild demo", which needs no key`
+			`set it, change LLM_COUNCIL_BASE_URL, or try "councild demo"`
 	)
 	provider := vars{"PROVIDERS": "p=http://localhost:1/v1", "MODELS": "p:a,sim:b"}
 	tests := []struct {
@@ -905,7 +904,7 @@ func TestWarnings(t *testing.T) {
 	)
 	unknown := func(name, model string) string {
 		return fmt.Sprintf(`LLM_COUNCIL_PROVIDERS: no provider has the name %q, so the default provider gets the whole name %q: `+
-			`add %s=url if you mean a provider`, name, model, name)
+			`add %s=URL if it is a provider`, name, model, name)
 	}
 	for name, tt := range map[string]struct {
 		vars vars
@@ -932,8 +931,8 @@ func TestWarnings(t *testing.T) {
 		},
 		"a known host, and no version": {
 			vars{"BASE_URL": "https://api.openai.com/openai", "API_KEY": "k", "MODELS": "a,b"},
-			[]string{"LLM_COUNCIL_BASE_URL: https://api.openai.com/openai names no version of the interface: " +
-				"councild check says where that provider answers"},
+			[]string{"LLM_COUNCIL_BASE_URL: https://api.openai.com/openai has no version such as /v1 in its path: " +
+				"councild check finds the right address"},
 		},
 		"a key": {vars{"PROVIDERS": "my-llm=https://llm.test/v1", "API_KEY_MY_LLM": "k", "MODELS": "my-llm:a,my-llm:b"}, nil},
 		"ids with a colon": {
@@ -990,8 +989,7 @@ func TestTwoMembersReviewInVain(t *testing.T) {
 func TestQuotesAreNotRemoved(t *testing.T) {
 	const url = "http://localhost:11434/v1"
 	warning := func(variable string) string {
-		return "LLM_COUNCIL_" + variable + ": has quotes, which count as part of the value: remove them; a shell removes quotes, " +
-			"but a file of variables for docker run --env-file keeps them"
+		return "LLM_COUNCIL_" + variable + ": has quotes, which are part of the value: remove them; docker run --env-file does not remove them, as a shell does"
 	}
 	key := filepath.Join(t.TempDir(), "key")
 	if err := os.WriteFile(key, []byte("\"sk-test-000000000000\"\n"), 0o600); err != nil {

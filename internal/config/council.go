@@ -96,8 +96,7 @@ func (p Provider) url() *url.URL {
 func (c Config) RequireCouncil() error {
 	p := &problems{}
 	if len(c.Models) == 0 {
-		p.add("LLM_COUNCIL_MODELS", "is not set: list two or more models, separated by commas, "+
-			"and set LLM_COUNCIL_API_KEY for the default provider, or run \"councild demo\", which needs neither")
+		p.add("LLM_COUNCIL_MODELS", "is not set: list two or more models, separated by commas, and set LLM_COUNCIL_API_KEY, or try \"councild demo\", which needs neither")
 	}
 	for _, u := range c.used() {
 		if u.APIKey != "" || !u.AsksForKey() {
@@ -105,7 +104,7 @@ func (c Config) RequireCouncil() error {
 		}
 		remedy := "set it"
 		if u.Name == "" {
-			remedy += ", or set LLM_COUNCIL_BASE_URL to another provider, or run \"councild demo\", which needs no key"
+			remedy += ", change LLM_COUNCIL_BASE_URL, or try \"councild demo\""
 		}
 		p.add(u.keyVariable, "is not set, and %q goes to %s, which asks for a key: %s", u.model, u.BaseURL, remedy)
 	}
@@ -126,8 +125,7 @@ func (c Config) Warnings() []string {
 		}
 	}
 	for _, variable := range quoted {
-		warn(variable, "has quotes, which count as part of the value: remove them; a shell removes quotes, but a file of variables "+
-			"for docker run --env-file keeps them")
+		warn(variable, "has quotes, which are part of the value: remove them; docker run --env-file does not remove them, as a shell does")
 	}
 	for _, u := range c.used() {
 		if strings.HasSuffix(u.url().Path, "/chat/completions") {
@@ -140,7 +138,7 @@ func (c Config) Warnings() []string {
 				"%s has no path, and most providers answer under /v1 only: write %[1]s/v1 if calls fail with HTTP 404", u.BaseURL)
 		case u.AsksForKey() && !strings.Contains(u.url().Path, "/v1"):
 			warn(u.urlVariable,
-				"%s names no version of the interface: councild check says where that provider answers", u.BaseURL)
+				"%s has no version such as /v1 in its path: councild check finds the right address", u.BaseURL)
 		}
 		if u.APIKey == "" && len(u.Headers) == 0 &&
 			(u.url().Scheme == "https" || !isNear(u.url().Hostname())) && !u.AsksForKey() {
@@ -154,7 +152,7 @@ func (c Config) Warnings() []string {
 	for _, model := range c.Named() {
 		if name, ok := c.UnknownProvider(model); ok {
 			warn("LLM_COUNCIL_PROVIDERS", "no provider has the name %q, so the default provider gets the whole name %q: "+
-				"add %[1]s=url if you mean a provider", name, model)
+				"add %[1]s=URL if it is a provider", name, model)
 		}
 	}
 	return warnings

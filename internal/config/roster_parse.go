@@ -104,10 +104,10 @@ func document(data []byte) (*yaml.Node, *RosterProblem) {
 		if anchor := failure.Unwrap(); anchor != nil {
 			message = anchor.Error()
 		}
-		return nil, &RosterProblem{Line: max(failure.Mark.Line, 0), Message: "this is no YAML that can be read: " + message}
+		return nil, &RosterProblem{Line: max(failure.Mark.Line, 0), Message: "this is not valid YAML, so correct the line, and indent with blanks, not tabs: " + message}
 	}
 	if err != nil {
-		return nil, &RosterProblem{Message: "this is no YAML that can be read: " + err.Error()}
+		return nil, &RosterProblem{Message: "this is not valid YAML, so correct the line, and indent with blanks, not tabs: " + err.Error()}
 	}
 	if first.Kind != yaml.DocumentNode || len(first.Content) != 1 {
 		return nil, &RosterProblem{Message: "the file is empty: write version, models, councils and default"}

@@ -46,7 +46,7 @@ func (c Config) ReadRoster() (Config, *Roster, error) {
 		err = errors.New("LLM_COUNCIL_DATA_DIR: leaves the daily limits of the roster's tokens without the file that they need: " +
 			"name a directory, or unset it")
 	case c.TokenDayLimits && c.HasHardLimits() && c.MaxCostUSD == nil && c.MaxOutputTokens == nil:
-		err = errors.New("LLM_COUNCIL_COST_LIMITS: needs a bound for the cost of each session, because tokens of the roster have daily limits: " +
+		err = errors.New("LLM_COUNCIL_COST_LIMITS: needs a limit for the cost of each session, because tokens of the roster have daily limits:  " +
 			"set LLM_COUNCIL_MAX_COST_USD or LLM_COUNCIL_MAX_OUTPUT_TOKENS")
 	}
 	return c, r, err

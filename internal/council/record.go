@@ -171,7 +171,7 @@ func ParseTime(text string) (time.Time, error) {
 	}
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return t, fmt.Errorf("%.40q is neither a day as 2026-11-20 nor RFC 3339 with an offset", text)
+		return t, fmt.Errorf("%.40q is not a time: write a day such as 2026-11-20, or a time such as 2026-11-20T09:00:00Z", text)
 	}
 	return t.UTC(), nil
 }

@@ -14,6 +14,7 @@ const (
 	SettingBiasConsent           Setting = "BiasConsent"
 	SettingBiasPersistence       Setting = "BiasPersistence"
 	SettingBiasWindowDays        Setting = "BiasWindowDays"
+	SettingCORSOrigins           Setting = "CORSOrigins"
 	SettingDataDir               Setting = "DataDir"
 	SettingEmbeddingModel        Setting = "EmbeddingModel"
 	SettingEventsIntake          Setting = "EventsIntake"

@@ -88,7 +88,7 @@ func (s simulated) price(name string) (input, output float64, ok bool, err error
 // check returns an error if the settings name a simulated model that does not exist, or a simulated model with invalid
 // settings in its name.
 func (s simulated) check(cfg config.Config) error {
-	where := "LLM_COUNCIL_MODELS or another list of models"
+	where := "LLM_COUNCIL_MODELS (or CHAIRMAN, ALLOWED_MODELS)"
 	if cfg.Roster != "" {
 		where = "LLM_COUNCIL_ROSTER"
 	}
@@ -105,8 +105,9 @@ func (s simulated) check(cfg config.Config) error {
 	if len(unknown) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s: there is no simulated model %s: use %s",
-		where, strings.Join(unknown, ", "), strings.Join(s.names(), ", "))
+	names := s.names()
+	return fmt.Errorf("%s: there is no simulated model %s: use %s, or another of docs/providers.md",
+		where, strings.Join(unknown, ", "), strings.Join(names[:min(4, len(names))], ", "))
 }
 
 // usesSim reports whether any configured model is simulated.

@@ -164,19 +164,19 @@ func TestProxyThatAsksForCredentials(t *testing.T) {
 	for _, tt := range []struct{ name, base, proxy, want string }{
 		{
 			"without TLS", "http://models.corp.test/v1", proxy.URL,
-			"the proxy at " + host + " wants credentials (407 Proxy Authentication Required): write user and password into HTTP_PROXY, as in http://USER:PASSWORD@" + host,
+			"the proxy at " + host + " asks for a password (HTTP 407): write it into HTTP_PROXY, as in http://USER:PASSWORD@" + host,
 		},
 		{
 			"with TLS", "https://models.corp.test/v1", proxy.URL,
-			"the proxy at " + host + " wants credentials (407 Proxy Authentication Required): write user and password into HTTPS_PROXY, as in http://USER:PASSWORD@" + host,
+			"the proxy at " + host + " asks for a password (HTTP 407): write it into HTTPS_PROXY, as in http://USER:PASSWORD@" + host,
 		},
 		{
 			"wrong credentials", "http://models.corp.test/v1", "http://ada:very-secret@" + host,
-			"the proxy at " + host + " refuses the credentials in HTTP_PROXY (407 Proxy Authentication Required): correct them there",
+			"the proxy at " + host + " refuses the user and password in HTTP_PROXY (HTTP 407): correct them there",
 		},
 		{
 			"wrong credentials with TLS", "https://models.corp.test/v1", "http://ada:very-secret@" + host,
-			"the proxy at " + host + " refuses the credentials in HTTPS_PROXY (407 Proxy Authentication Required): correct them there",
+			"the proxy at " + host + " refuses the user and password in HTTPS_PROXY (HTTP 407): correct them there",
 		},
 		{"a provider without a proxy", proxy.URL, "", "the provider at " + host + " answered 407 Proxy Authentication Required"},
 	} {

@@ -222,11 +222,9 @@ type proxyError struct {
 // Error names the proxy and the variable to set. It contains no user and no password.
 func (e *proxyError) Error() string {
 	if e.proxy.User != nil {
-		return fmt.Sprintf("the proxy at %s refuses the credentials in %s (407 Proxy Authentication Required): "+
-			"correct them there", e.proxy.Host, e.variable)
+		return fmt.Sprintf("the proxy at %s refuses the user and password in %s (HTTP 407): correct them there", e.proxy.Host, e.variable)
 	}
-	return fmt.Sprintf("the proxy at %s wants credentials (407 Proxy Authentication Required): "+
-		"write user and password into %s, as in %s://USER:PASSWORD@%[1]s",
+	return fmt.Sprintf("the proxy at %s asks for a password (HTTP 407): write it into %s, as in %s://USER:PASSWORD@%[1]s",
 		e.proxy.Host, e.variable, e.proxy.Scheme)
 }
 

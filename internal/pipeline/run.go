@@ -469,7 +469,7 @@ func advice(code council.FailureCode, names council.SettingNames) string {
 		council.FailContentFilter:   "change the question, or use a model of another provider",
 		council.FailUnknownModel:    "check the model's name and " + names.Of(council.SettingProviders),
 		council.FailUnknownProvider: "check the model's name and " + names.Of(council.SettingProviders),
-		council.FailConnection:      "check the provider's address and its certificate, that it is running, and that nothing in between ends long requests",
+		council.FailConnection:      "check that the provider runs, its address, its certificate, and time limits of proxies",
 		council.FailTooLarge:        "ask for shorter texts, lower " + names.Of(council.SettingMaxOutputTokens) + ", or ask fewer members",
 		council.FailPromptCut:       "raise the context length of the model's server",
 		council.FailLength:          "raise " + names.Of(council.SettingMaxOutputTokens),

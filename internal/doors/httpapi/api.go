@@ -366,9 +366,9 @@ func hint(path string) string {
 		{"/v1/responses/", "responses are not kept: GET /v1/council/{session_id} has the session, without resp_ before its id"},
 		{"/v1/completions", "this daemon has no text completions" + chat},
 		{"/v1/messages", "this daemon does not speak Anthropic's interface" + chat},
-		{"/v1/embeddings", "a council makes no embeddings"},
-		{"/v1/images", "a council makes no images"},
-		{"/v1/audio", "a council reads and writes text only"},
+		{"/v1/embeddings", "a council makes no embeddings: ask another provider for them"},
+		{"/v1/images", "a council makes no images: ask another provider for them"},
+		{"/v1/audio", "a council reads and writes text only: ask another provider for speech"},
 	} {
 		if strings.HasPrefix(path, known.prefix) {
 			return known.hint
@@ -378,8 +378,10 @@ func hint(path string) string {
 }
 
 func (a *API) methodNotAllowed(w http.ResponseWriter, r *http.Request) error {
+	var allowed []string
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete} {
 		if a.router.Match(chi.NewRouteContext(), method, r.URL.Path) {
+			allowed = append(allowed, method)
 			w.Header().Add("Allow", method)
 			if method == http.MethodGet {
 				w.Header().Add("Allow", http.MethodHead)
@@ -388,7 +390,7 @@ func (a *API) methodNotAllowed(w http.ResponseWriter, r *http.Request) error {
 	}
 	return &council.Error{
 		Code:   council.CodeMethodNotAllowed,
-		Detail: r.Method + " is not allowed for " + r.URL.Path + "; the Allow header lists the methods that are",
+		Detail: r.Method + " is not allowed for " + r.URL.Path + "; use " + strings.Join(allowed, " or "),
 	}
 }
 

@@ -37,8 +37,8 @@ func (a *API) runCouncil(w http.ResponseWriter, r *http.Request) error {
 func streams(r *http.Request, p *Problems, stream, background bool) bool {
 	stream = stream || accepted(r, "application/json", "text/event-stream") == "text/event-stream"
 	if stream && background {
-		p.Add("background", "a session is either streamed or runs in the background, and this asks for both",
-			"leave stream and Accept: text/event-stream out, and watch the session at its /events; or leave background out")
+		p.Add("background", "stream and background are both given",
+			"leave one of them out; the events of a session in the background are at its /events")
 	}
 	return stream
 }

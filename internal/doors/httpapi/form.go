@@ -185,7 +185,7 @@ func (f *form) value(v reflect.Value, data []byte) {
 	case t.Kind() == reflect.Slice && data[0] == '[':
 		f.list(v, data)
 	case t.Kind() == reflect.Struct, t.Kind() == reflect.Slice, json.Unmarshal(data, v.Addr().Interface()) != nil:
-		f.refuse(func() (string, string) { return found(data) + " does not fit here", "give " + wanted(t) })
+		f.refuse(func() (string, string) { return "the value is " + found(data), "give " + wanted(t) })
 	}
 }
 
@@ -249,7 +249,7 @@ func (f *form) object(v reflect.Value, data []byte) {
 			}, step{name: name})
 		case times[field.number] == 1:
 			f.refuse(func() (string, string) {
-				return "the field stands more than once", "give it once"
+				return "the field is there more than once", "give it once"
 			}, step{name: name})
 		}
 		if times[field.number]++; times[field.number] == 1 {
@@ -321,7 +321,7 @@ func (f *form) place(steps ...step) string {
 // found returns the kind of a JSON value in words. An error shows it as what the client sent.
 func found(data []byte) string {
 	names := map[byte]string{'{': "an object", '[': "a list", '"': "a text", 't': "true", 'f': "false"}
-	return cmp.Or(names[data[0]], "this number")
+	return cmp.Or(names[data[0]], "a number that cannot be used")
 }
 
 // wanted returns in words which values fit a type. An error shows it as what the client can send. wanted knows all
@@ -337,7 +337,7 @@ func wanted(t reflect.Type) string {
 	kinds := map[reflect.Kind]string{
 		reflect.Struct: "an object", reflect.Slice: "a list", reflect.Bool: "true or false", reflect.String: "a text",
 		reflect.Int: "a whole number of at most 18 digits", reflect.Int64: "a whole number of at most 18 digits",
-		reflect.Float64: "a number below 1e308",
+		reflect.Float64: "a number, such as 0.50",
 	}
 	if list, ok := reflect.TypeAssert[TextList](reflect.New(t)); ok {
 		return list.Wanted()

@@ -172,7 +172,8 @@ func (a *API) checkOrigin(next http.Handler, alsoReading bool) http.Handler {
 		if err := protection.Check(&checked); err != nil {
 			return &council.Error{
 				Code: council.CodeForbidden, Cause: err,
-				Detail: "a page of another origin may not call this; call it from a program, or from the daemon's own page",
+				Detail: "pages of this origin may not call the daemon; add the origin to " +
+					a.o.Settings.Of(council.SettingCORSOrigins) + ", or call from a program",
 			}
 		}
 		next.ServeHTTP(w, r)
@@ -204,8 +205,8 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 		} else if !isLoopback(r.Host) {
 			return &council.Error{
 				Code: council.CodeForbidden,
-				Detail: "without " + a.o.Settings.Of(council.SettingAPITokens) + " the daemon accepts only callers on its own " +
-					"machine, by the name localhost or a loopback address",
+				Detail: "the daemon has no tokens, so it answers on its own machine only; call it as localhost, or set " +
+					a.o.Settings.Of(council.SettingAPITokens),
 			}
 		}
 		if c == nil {
@@ -214,13 +215,29 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 				from += ", or one that the roster has,"
 			}
 			return &council.Error{
-				Code:   council.CodeUnauthorized,
-				Detail: "send a token of " + from + " in the header Authorization: Bearer TOKEN",
+				Code: council.CodeUnauthorized,
+				Detail: refusal(r.Header.Get("Authorization")) + "; send a token of " + from +
+					" in the header Authorization: Bearer TOKEN",
 			}
 		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, c)))
 		return nil
 	})
+}
+
+// refusal says what is wrong with the header Authorization of a request that has no valid token.
+func refusal(header string) string {
+	token, bearer := strings.CutPrefix(header, "Bearer ")
+	switch {
+	case header == "":
+		return "there is no token"
+	case !bearer:
+		return "the header Authorization does not begin with Bearer"
+	case strings.Contains(token, ":"):
+		return "the token is unknown, and a token is sent without its name"
+	default:
+		return "the token is unknown"
+	}
 }
 
 // requires returns a middleware that lets a request pass only if its caller has this right.
