@@ -316,7 +316,7 @@ func TestMistakes(t *testing.T) {
 		{"a tab", "", []string{"config", "roster", "check", tab}, "", 2, "this is not valid YAML", "blanks, not tabs"},
 		{"a roster beside models", sims + " ROSTER=" + misspelt, []string{"serve"}, "", 2, "cannot be set together", "unset them"},
 		{"a name of two words", "", []string{"config", "token", "a b"}, "", 2, "is not a name of a token", "write 1 to 32 letters"},
-		{"a short token", sims + " API_TOKENS=secret", []string{"serve"}, "", 2, "has less than 16 characters", "use a long random text"},
+		{"a short token", sims + " API_TOKENS=secret", []string{"serve"}, "", 2, "has fewer than 16 characters", "use a long random text"},
 		{"a port alone", sims + " ADDR=8080", []string{"serve"}, "", 2, `"8080" is not host:port`, "write it as in 127.0.0.1:8080"},
 		{"a price with colons", sims + " PRICES=gpt:2:10", []string{"serve"}, "", 2, "is not MODEL=INPUT/OUTPUT", "write it as in"},
 		{

@@ -22,10 +22,10 @@ import (
 const (
 	useLevel     = "use debug, info, warn or error"
 	useURL       = "is not an absolute http or https URL: write it as in https://host/v1, without user, query, fragment or blanks; a port is 1 to 65535"
-	useVisible   = "holds a character that is not visible ASCII, which no HTTP header can carry"
+	useVisible   = "has a character that is not visible ASCII, and HTTP headers allow no other"
 	keyAlone     = ": write the key alone, without blanks or line breaks"
 	outOfRange   = "is out of range: "
-	emptyEntry   = "entry %d is empty: remove the comma, or write what belongs there"
+	emptyEntry   = "entry %d is empty: remove a comma, or write the missing entry"
 	maxDays      = 36500
 	minTokenSize = 16 // in characters. 16 hexadecimal digits are 64 bits.
 	// maxPlaces is the largest number of sessions at once that the settings can give. It replaces every larger number,
@@ -78,7 +78,7 @@ func expand(p *problems, variable string, path *string) {
 	}
 	home, err := os.UserHomeDir()
 	if err != nil || !strings.HasPrefix(rest, "/") {
-		p.add(variable, "%q has no known home directory: write an absolute path", *path)
+		p.add(variable, "%q begins with ~, and the home directory is not known: write an absolute path", *path)
 	}
 	*path = filepath.Join(home, rest)
 }
@@ -168,7 +168,7 @@ func (c *Config) rules() []rule {
 		{within(c.ReviewTemperature, 0, 2), "LLM_COUNCIL_REVIEW_TEMPERATURE", outOfRange + "use 0 to 2"},
 		{
 			within(c.RandomSeed, 0, council.MaxSeed), "LLM_COUNCIL_RANDOM_SEED",
-			outOfRange + "use 0 to 9007199254740991, or -1 for a seed that every session draws",
+			outOfRange + "use 0 to 9007199254740991, or -1 so that every session draws its own",
 		},
 		{within(&c.SelfReviewRate, 0, 1), "LLM_COUNCIL_SELF_REVIEW_RATE", outOfRange + "use 0 to 1"},
 		{within(&c.ShadowRate, 0, 1), "LLM_COUNCIL_SHADOW_RATE", outOfRange + "use 0 to 1"},
@@ -226,7 +226,7 @@ func (c *Config) costRules() []rule {
 			"LLM_COUNCIL_MAX_COST_USD_PER_TOKEN_DAY",
 			outOfRange + "use an amount above 0",
 		},
-		{c.CostLimits == "soft" || c.CostLimits == "hard", "LLM_COUNCIL_COST_LIMITS", "is not a strength: use soft or hard"},
+		{c.CostLimits == "soft" || c.CostLimits == "hard", "LLM_COUNCIL_COST_LIMITS", "is neither soft nor hard: write one of them"},
 		{
 			!c.HasHardLimits() || !c.HasDayLimit() || c.MaxCostUSD != nil || c.MaxOutputTokens != nil,
 			"LLM_COUNCIL_COST_LIMITS",
@@ -234,7 +234,7 @@ func (c *Config) costRules() []rule {
 		},
 		{
 			c.DataDir != off || !c.HasDayLimit(), "LLM_COUNCIL_DATA_DIR",
-			"leaves a daily limit without the file that it needs: name a directory, or unset it",
+			"is off, and a daily limit needs a file there: name a directory, or unset it",
 		},
 	}
 }
@@ -312,10 +312,10 @@ func (c *Config) checkProviders(p *problems) {
 		key := provider.KeyVariable()
 		switch {
 		case provider.Name == SimProvider:
-			p.add("LLM_COUNCIL_PROVIDERS", "entry %d is named sim, which is built in: choose another name", i+1)
+			p.add("LLM_COUNCIL_PROVIDERS", "entry %d is named sim, which is the name of a built-in provider: choose another name", i+1)
 		case strings.HasSuffix(key, fileSuffix):
 			p.add("LLM_COUNCIL_PROVIDERS",
-				"entry %d has a name that ends in \"file\", which its key's variable cannot: choose another name", i+1)
+				"entry %d has a name that ends in \"file\", which would clash with LLM_COUNCIL_API_KEY_..._FILE: choose another name", i+1)
 		case seen[key]:
 			p.add("LLM_COUNCIL_PROVIDERS",
 				"entry %d has the name of an earlier one (- and _ count as equal): choose another name", i+1)
@@ -333,7 +333,7 @@ func (c *Config) checkSecrets(p *problems) {
 		"LLM_COUNCIL_SESSIONS_KEY": c.SessionsKey, "LLM_COUNCIL_HASH_SECRET": c.HashSecret,
 	} {
 		if secret != "" && len(secret) < minTokenSize {
-			p.add(variable, "has less than %d characters: use a long random text, such as openssl rand -hex 32 prints",
+			p.add(variable, "has fewer than %d characters: use a long random text, such as openssl rand -hex 32 prints",
 				minTokenSize)
 		}
 	}
@@ -363,21 +363,21 @@ func (c *Config) checkEvents(p *problems) {
 	for i, text := range c.EventAllow {
 		if network, err := netip.ParsePrefix(text); text != "" && (err != nil || network != network.Masked()) {
 			p.add("LLM_COUNCIL_EVENT_ALLOW",
-				"entry %d is no network: write it as in 10.1.0.0/16, without bits behind the length", i+1)
+				"entry %d is not a network: write it as in 10.1.0.0/16, with zeros after the first 16 bits", i+1)
 		}
 	}
 	if c.DataDir == off && (c.EventSink != "" || c.EventsIntake) {
-		p.invalid("LLM_COUNCIL_DATA_DIR", "leaves events without the files that they need: name a directory, or unset it")
+		p.invalid("LLM_COUNCIL_DATA_DIR", "is off, and events need files there: name a directory, or unset it")
 	}
 	if !isVisible(c.EventToken) {
 		p.add("LLM_COUNCIL_EVENT_TOKEN", useVisible+": write the token alone, without blanks or line breaks")
 	}
 	if !c.EventsGoToURL() {
 		if c.EventToken != "" {
-			p.add("LLM_COUNCIL_EVENT_TOKEN", "is set, and LLM_COUNCIL_EVENT_SINK is no address: name one, or unset the token")
+			p.add("LLM_COUNCIL_EVENT_TOKEN", "is set, and LLM_COUNCIL_EVENT_SINK is not an address: name one, or unset the token")
 		}
 		if c.EventSink != "" && c.EventSink == c.EventFile() {
-			p.add("LLM_COUNCIL_EVENT_SINK", "is the file of the events that wait: name another file")
+			p.add("LLM_COUNCIL_EVENT_SINK", "is the file in which events wait to be sent: name another file")
 		}
 		return
 	}
@@ -390,7 +390,7 @@ func (c *Config) checkEvents(p *problems) {
 	ip, _ := netip.ParseAddr(u.Hostname())
 	allowed := slices.ContainsFunc(c.EventNetworks(), func(n netip.Prefix) bool { return n.Contains(ip.Unmap()) })
 	if u.Scheme != "https" && !allowed {
-		p.add("LLM_COUNCIL_EVENT_SINK", "is no https address: use https, or write an IP address that lies in LLM_COUNCIL_EVENT_ALLOW")
+		p.add("LLM_COUNCIL_EVENT_SINK", "is not an https address: use https, or an IP address in a network of LLM_COUNCIL_EVENT_ALLOW")
 	}
 }
 
@@ -406,8 +406,7 @@ func (c *Config) checkCluster(p *problems) {
 	for i, address := range strings.Split(c.NatsURL, ",") {
 		u, err := url.Parse(strings.TrimSpace(address))
 		if err != nil || (u.Scheme != "nats" && u.Scheme != "tls") || !HasHost(u) || u.User != nil {
-			p.add(variable, "entry %d is no address of a NATS server: write it as nats://host:4222 or tls://host:4222, "+
-				"and what the user needs to log in into LLM_COUNCIL_NATS_CREDS", i+1)
+			p.add(variable, "entry %d is not the address of a NATS server: write nats://host:4222 or tls://host:4222, and the user's credentials into LLM_COUNCIL_NATS_CREDS", i+1)
 		}
 	}
 	if c.SessionsKey != "" {
@@ -434,8 +433,7 @@ func (c *Config) checkTokens(p *problems) {
 			p.add(variable, "entry %d has a colon, but no valid name before it: "+
 				"write name:token, the name of 1 to 32 letters, digits, - and _, or a token without a colon", entry)
 		case len(token.Secret) < minTokenSize:
-			p.add(variable, "entry %d has less than %d characters: "+
-				"use a long random text, such as openssl rand -hex 32 prints", entry, minTokenSize)
+			p.add(variable, "entry %d has fewer than %d characters: use a long random text, such as openssl rand -hex 32 prints", entry, minTokenSize)
 		case secrets[token.Secret] > 0:
 			p.add(variable, "entry %d has the token of entry %d: remove one of them", entry, secrets[token.Secret])
 		case owners[owner] > 0:

@@ -249,26 +249,25 @@ func TestInvalid(t *testing.T) {
 		entry1   = "the URL of entry 1 " + baseURL
 		badName  = "entry 1 has no valid name: write name=url, the name of a to z, 0 to 9, _ and -"
 		whole    = " is not a whole number: write digits only"
-		seeds    = " is out of range: use 0 to 9007199254740991, or -1 for a seed that every session draws"
+		seeds    = " is out of range: use 0 to 9007199254740991, or -1 so that every session draws its own"
 		number   = " is not a number: write it as in 0.5"
 		duration = " is not a duration: write a number and a unit, such as 30s or 10m"
 		size     = " is not a size: write a whole number of bytes, or one with KiB, MiB or GiB, such as 8MiB"
 		level    = " is not a level: use debug, info, warn or error"
 		above0   = " is out of range: use a time above 0"
-		natsURL  = "is no address of a NATS server: write it as nats://host:4222 or tls://host:4222, " +
-			"and what the user needs to log in into LLM_COUNCIL_NATS_CREDS"
+		natsURL  = "is not the address of a NATS server: write nats://host:4222 or tls://host:4222, and the user's credentials into LLM_COUNCIL_NATS_CREDS"
 		unit      = " is out of range: use 0 to 1"
 		atLeast0  = " is out of range: use 0 or more"
 		atLeast1  = " is out of range: use 1 or more"
-		invisible = "holds a character that is not visible ASCII, which no HTTP header can carry"
+		invisible = "has a character that is not visible ASCII, and HTTP headers allow no other"
 		origin    = "is not an origin: write it as a browser does, as in https://chat.example.com, without a path, in ASCII (xn--... " +
 			"for other letters); * is refused, because any page could then spend what the council costs"
-		short = "has less than 16 characters: use a long random text, such as openssl rand -hex 32 prints"
+		short = "has fewer than 16 characters: use a long random text, such as openssl rand -hex 32 prints"
 		names = "choose another name, or remove one of them"
 		colon = "has a colon, but no valid name before it: " +
 			"write name:token, the name of 1 to 32 letters, digits, - and _, or a token without a colon"
 		firstRange = "is -1, which is out of range: use 1 or more, but less than the number of members, or remove it to ask all members at once"
-		nameEnds   = "has a name that ends in \"file\", which its key's variable cannot: choose another name"
+		nameEnds   = "has a name that ends in \"file\", which would clash with LLM_COUNCIL_API_KEY_..._FILE: choose another name"
 	)
 	// quoted is the usual wording: the text, then what is wrong with it.
 	quoted := func(name, value, problem string) [3]string {
@@ -282,7 +281,7 @@ func TestInvalid(t *testing.T) {
 			"API_TOKENS", "0123456789abcde",
 			"entry 1 " + short,
 		},
-		{"API_TOKENS", "0123456789abcdef,,0123456789abcdeg", "entry 2 is empty: remove the comma, or write what belongs there"},
+		{"API_TOKENS", "0123456789abcdef,,0123456789abcdeg", "entry 2 is empty: remove a comma, or write the missing entry"},
 		{"BASE_URL", "http://h:/v1", baseURL},
 		{"BASE_URL", "http://h:0/v1", baseURL},
 		{"BASE_URL", "http://h:70000/v1", baseURL},
@@ -330,7 +329,7 @@ func TestInvalid(t *testing.T) {
 		{"PROVIDERS", "OpenAI=https://host/v1", badName},
 		{"PROVIDERS", "openai", entry1},
 		{"PROVIDERS", "openai=host", entry1},
-		{"PROVIDERS", "sim=https://host/v1", "entry 1 is named sim, which is built in: choose another name"},
+		{"PROVIDERS", "sim=https://host/v1", "entry 1 is named sim, which is the name of a built-in provider: choose another name"},
 		{"PROVIDERS", "file=https://host/v1", "entry 1 " + nameEnds},
 		{"PROVIDERS", "a=https://host/v1,a-file=https://host/v1", "entry 2 " + nameEnds},
 		{
@@ -349,9 +348,9 @@ func TestInvalid(t *testing.T) {
 		},
 		{"FIRST", "-1", firstRange},
 		quoted("FIRST", "all", whole),
-		{"MODELS", "a,b,", "entry 3 is empty: remove the comma, or write what belongs there"},
+		{"MODELS", "a,b,", "entry 3 is empty: remove a comma, or write the missing entry"},
 		{"MODELS", strings.Repeat("a,", 12) + "a", "names 13 models, and LLM_COUNCIL_MAX_MODELS is 12: raise it, or list fewer"},
-		{"ALLOWED_MODELS", ",a", "entry 1 is empty: remove the comma, or write what belongs there"},
+		{"ALLOWED_MODELS", ",a", "entry 1 is empty: remove a comma, or write the missing entry"},
 		quoted("MAX_MODELS", "many", whole),
 		quoted("MAX_MODELS", "1", " is out of range: use 2 or more"),
 		quoted("MAX_SESSIONS", "1.5", whole),
@@ -375,7 +374,7 @@ func TestInvalid(t *testing.T) {
 		quoted("MAX_COST_USD", "1$", number),
 		quoted("MAX_COST_USD", "0", " is out of range: use an amount above 0"),
 		quoted("MAX_COST_USD", "Inf", " is out of range: use an amount above 0"),
-		quoted("COST_LIMITS", "firm", " is not a strength: use soft or hard"),
+		quoted("COST_LIMITS", "firm", " is neither soft nor hard: write one of them"),
 		quoted("MAX_COST_USD_PER_DAY", "0", " is out of range: use an amount above 0"),
 		quoted("MAX_COST_USD_PER_TOKEN_DAY", "-1", " is out of range: use an amount above 0"),
 		quoted("MAX_TOTAL_TOKENS", "1e6", whole),
@@ -405,8 +404,8 @@ func TestInvalid(t *testing.T) {
 		quoted("POSITION_VARIANCE_THRESHOLD", "x", number),
 		quoted("POSITION_VARIANCE_THRESHOLD", "-1", atLeast0),
 		quoted("BIAS_PERSISTENCE", "yes", " is neither true nor false: write one of them"),
-		quoted("DATA_DIR", "~root/x", " has no known home directory: write an absolute path"),
-		quoted("BIAS_STORE", "~root/x", " has no known home directory: write an absolute path"),
+		quoted("DATA_DIR", "~root/x", " begins with ~, and the home directory is not known: write an absolute path"),
+		quoted("BIAS_STORE", "~root/x", " begins with ~, and the home directory is not known: write an absolute path"),
 		quoted("BIAS_CONSENT", "research", whole),
 		quoted("BIAS_CONSENT", "5", " is out of range: use 0 to 4"),
 		quoted("BIAS_CONSENT", "-1", " is out of range: use 0 to 4"),
@@ -497,7 +496,7 @@ func TestRelations(t *testing.T) {
 		{
 			"a limit of a day without a file",
 			vars{"DATA_DIR": "off", "MAX_COST_USD_PER_DAY": "1"},
-			`LLM_COUNCIL_DATA_DIR: "off" leaves a daily limit without the file that it needs: name a directory, or unset it`,
+			`LLM_COUNCIL_DATA_DIR: "off" is off, and a daily limit needs a file there: name a directory, or unset it`,
 		},
 		{
 			"a judge of every session without a model",
@@ -514,17 +513,17 @@ func TestRelations(t *testing.T) {
 		{
 			"events to the file in which they wait",
 			vars{"EVENT_SINK": "/srv/events.jsonl", "DATA_DIR": "/srv"},
-			"LLM_COUNCIL_EVENT_SINK: is the file of the events that wait: name another file",
+			"LLM_COUNCIL_EVENT_SINK: is the file in which events wait to be sent: name another file",
 		},
 		{
 			"events without a directory",
 			vars{"EVENTS_INTAKE": "true", "DATA_DIR": "off"},
-			`LLM_COUNCIL_DATA_DIR: "off" leaves events without the files that they need: name a directory, or unset it`,
+			`LLM_COUNCIL_DATA_DIR: "off" is off, and events need files there: name a directory, or unset it`,
 		},
 		{
 			"events without encryption",
 			vars{"EVENT_SINK": "http://events.example.com"},
-			"LLM_COUNCIL_EVENT_SINK: is no https address: use https, or write an IP address that lies in LLM_COUNCIL_EVENT_ALLOW",
+			"LLM_COUNCIL_EVENT_SINK: is not an https address: use https, or an IP address in a network of LLM_COUNCIL_EVENT_ALLOW",
 		},
 		{"events to an allowed address", vars{"EVENT_SINK": "http://10.1.2.3:8080/v1/events", "EVENT_ALLOW": "10.1.0.0/16"}, ""},
 		{
@@ -535,12 +534,12 @@ func TestRelations(t *testing.T) {
 		{
 			"a token for a file",
 			vars{"EVENT_TOKEN": "a-secret-of-sixteen"},
-			"LLM_COUNCIL_EVENT_TOKEN: is set, and LLM_COUNCIL_EVENT_SINK is no address: name one, or unset the token",
+			"LLM_COUNCIL_EVENT_TOKEN: is set, and LLM_COUNCIL_EVENT_SINK is not an address: name one, or unset the token",
 		},
 		{
 			"a network with bits behind its length",
 			vars{"EVENT_ALLOW": "10.1.2.3/16"},
-			"LLM_COUNCIL_EVENT_ALLOW: entry 1 is no network: write it as in 10.1.0.0/16, without bits behind the length",
+			"LLM_COUNCIL_EVENT_ALLOW: entry 1 is not a network: write it as in 10.1.0.0/16, with zeros after the first 16 bits",
 		},
 		{
 			"consent 4 without a secret",
@@ -575,7 +574,7 @@ func TestRelations(t *testing.T) {
 		{
 			"a provider's key that no header can carry",
 			vars{"PROVIDERS": "a=https://host/v1", "API_KEY_A": "k\nl"},
-			"LLM_COUNCIL_API_KEY_A: holds a character that is not visible ASCII, which no HTTP header can carry: write the key alone, " +
+			"LLM_COUNCIL_API_KEY_A: has a character that is not visible ASCII, and HTTP headers allow no other: write the key alone, " +
 				"without blanks or line breaks",
 		},
 		{"a cluster and a directory", vars{"NATS_URL": "nats://a:4222", "DATA_DIR": "/data"}, ""},
@@ -636,7 +635,7 @@ func TestHomeUnknown(t *testing.T) {
 	mustLoad(t, nil) // clears the settings
 	t.Setenv("HOME", "")
 	_, err := config.Load()
-	want := `LLM_COUNCIL_BIAS_STORE: "~/.llm-council/bias_metrics.jsonl" has no known home directory: write an absolute path`
+	want := `LLM_COUNCIL_BIAS_STORE: "~/.llm-council/bias_metrics.jsonl" begins with ~, and the home directory is not known: write an absolute path`
 	if text(err) != want {
 		t.Errorf("got %q, want %q", text(err), want)
 	}
@@ -655,7 +654,7 @@ func TestAllProblemsAtOnce(t *testing.T) {
 	})
 	want := `LLM_COUNCIL_ADDR: "x" is not host:port with a port from 0 to 65535: write it as in 127.0.0.1:8080
 LLM_COUNCIL_API_KEY_FILE: "/nonexistent/key" cannot be read (no such file or directory): write the path of a file that councild can read
-LLM_COUNCIL_API_TOKENS: entry 1 has less than 16 characters: use a long random text, such as openssl rand -hex 32 prints
+LLM_COUNCIL_API_TOKENS: entry 1 has fewer than 16 characters: use a long random text, such as openssl rand -hex 32 prints
 LLM_COUNCIL_BIAS_CONSENT: "9" is out of range: use 0 to 4
 LLM_COUNCIL_MAX_COST_USD: "free" is not a number: write it as in 0.5
 LLM_COUNCIL_MAX_SESSIONS: "x" is not a whole number: write digits only
@@ -718,7 +717,7 @@ func TestReplacedNames(t *testing.T) {
 	}
 	for _, r := range config.ReplacedNames() {
 		_, err := load(t, vars{r.Name: "0123456789abcdef"})
-		want := "LLM_COUNCIL_" + r.Name + ": is no setting any more: unset it; " + r.Remedy
+		want := "LLM_COUNCIL_" + r.Name + ": is no longer a setting: unset it; " + r.Remedy
 		if d := cmp.Diff(want, text(err)); d != "" {
 			t.Error(d)
 		}

@@ -296,7 +296,7 @@ func (p *problems) unknown(given map[string]string, rows []Setting) {
 			continue
 		}
 		if i := slices.IndexFunc(replaced, func(r Replaced) bool { return prefix+r.Name == variable }); i >= 0 {
-			p.add(variable, "is no setting any more: unset it; %s", replaced[i].Remedy)
+			p.add(variable, "is no longer a setting: unset it; %s", replaced[i].Remedy)
 		} else if strings.HasPrefix(variable, keyPrefix) {
 			p.add(variable, "LLM_COUNCIL_PROVIDERS names no provider with this key: add name=url there, or unset this variable")
 		} else if name := Nearest(variable, known, 2); name != "" {

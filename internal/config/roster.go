@@ -102,14 +102,13 @@ func (r *Roster) Warnings(providers []string) []string {
 		outside := slices.ContainsFunc(c.Reviewers, func(id string) bool { return !slices.Contains(c.Members, id) })
 		if len(c.Members) == 2 && c.Mode.Reviews() && !outside {
 			warnings = append(warnings, fmt.Sprintf("the council %s has two members: each reviews only the other's answer, so the "+
-				"reviews cost money and rank nothing; add a third member, write mode: synthesis, or name reviewers that are no members", c.Name))
+				"reviews cost money and rank nothing; add a third member, write mode: synthesis, or name reviewers that are not members", c.Name))
 		}
 		if c.First < 2 {
 			continue
 		}
 		if c.AnswerForm == nil {
-			warnings = append(warnings, fmt.Sprintf("the council %s has first: %d and no answer_form: a question that brings none "+
-				"asks all members at once, because answers without a form cannot be compared; add answer_form", c.Name, c.First))
+			warnings = append(warnings, fmt.Sprintf("the council %s has first: %d and no answer_form: a question without one asks all members at once, because answers without a form cannot be compared; add answer_form", c.Name, c.First))
 		}
 		var makers []string
 		for _, id := range c.Members[:c.First] {
@@ -117,8 +116,7 @@ func (r *Roster) Warnings(providers []string) []string {
 			makers = append(makers, cmp.Or(m.Member.Maker, council.Maker(m.Member.Model, providers)))
 		}
 		if len(slices.Compact(makers)) == 1 {
-			warnings = append(warnings, fmt.Sprintf("the first %d members of the council %s have one maker, %s: begin with members of "+
-				"two makers, because their agreement says more", c.First, c.Name, makers[0]))
+			warnings = append(warnings, fmt.Sprintf("the first %d members of the council %s have one maker, %s: begin with members of two makers, because agreement between makers means more", c.First, c.Name, makers[0]))
 		}
 	}
 	return warnings

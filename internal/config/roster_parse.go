@@ -30,7 +30,7 @@ const maxDepth = 16
 var modelID = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
 
 const (
-	useID    = "write 1 to 64 of a to z, 0 to 9, ., _ and -, the first a letter or a digit"
+	useID    = "write 1 to 64 letters (a to z), digits, ., _ and -, beginning with a letter or digit"
 	useModel = "name a key of models"
 )
 
@@ -80,7 +80,7 @@ func document(data []byte) (*yaml.Node, *RosterProblem) {
 	loader, err := yaml.NewLoader(bytes.NewReader(data), yaml.WithPlugin(
 		noAnchors{}, loaderlimits.New(loaderlimits.DepthFunc(func(depth int, _ *yaml.DepthContext) error {
 			if depth > maxDepth {
-				return fmt.Errorf("mappings and lists stand in each other more than %d deep: a roster needs no more",
+				return fmt.Errorf("mappings and lists are nested more than %d deep: write them flatter",
 					maxDepth)
 			}
 			return nil
@@ -118,7 +118,7 @@ func document(data []byte) (*yaml.Node, *RosterProblem) {
 // noAnchors is a YAML plugin that refuses anchors and aliases, because aliases can turn a small file into a huge value.
 type noAnchors struct{}
 
-var errAnchor = errors.New("anchors (&) and aliases (*) are refused: write the value out")
+var errAnchor = errors.New("anchors (&) and aliases (*) are not allowed: write the value in full")
 
 func (noAnchors) NewAliasDataContext(yaml.AliasDataServices) (yaml.AliasDataContext, error) {
 	return noAnchors{}, nil
@@ -153,7 +153,7 @@ func quote(text string) string { return fmt.Sprintf("%.64q", text) }
 // and repeated keys as problems. The second argument names the mapping in messages.
 func (r *rosterReader) each(n *yaml.Node, what string, read func(key, value *yaml.Node)) {
 	if n.Kind != yaml.MappingNode {
-		r.add(n, "%s is no mapping: write it as key: value", what)
+		r.add(n, "%s is not a mapping: write it as key: value", what)
 		return
 	}
 	seen := make(map[string]bool, len(n.Content)/2)
@@ -162,9 +162,9 @@ func (r *rosterReader) each(n *yaml.Node, what string, read func(key, value *yam
 		value := n.Content[i+1]
 		switch {
 		case key.Kind != yaml.ScalarNode:
-			r.add(key, "a key of %s is no text: write a name", what)
+			r.add(key, "a key of %s is not a text: write a name", what)
 		case seen[key.Value]:
-			r.add(key, "%s has %s twice: remove one", what, quote(key.Value))
+			r.add(key, "%s has the key %s twice: remove one", what, quote(key.Value))
 		default:
 			seen[key.Value] = true
 			read(key, value)
@@ -215,7 +215,7 @@ func (r *rosterReader) named(
 	return func(n *yaml.Node) {
 		r.each(n, what, func(key, value *yaml.Node) {
 			if !form.MatchString(key.Value) {
-				r.add(key, "%s is no name for an entry of %s: %s", quote(key.Value), what, use)
+				r.add(key, "%s is not a name for an entry of %s: %s", quote(key.Value), what, use)
 				return
 			}
 			read(key.Value, value)
@@ -227,7 +227,7 @@ func (r *rosterReader) named(
 func (r *rosterReader) text(what string, into *string) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		if n.Kind != yaml.ScalarNode || n.Value == "" {
-			r.add(n, "%s is no text: write one", what)
+			r.add(n, "%s is not a text: write one", what)
 			return
 		}
 		*into = n.Value
@@ -238,12 +238,12 @@ func (r *rosterReader) text(what string, into *string) func(*yaml.Node) {
 func (r *rosterReader) list(what string, into *[]string, check func(n *yaml.Node)) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		if n.Kind != yaml.SequenceNode || len(n.Content) == 0 {
-			r.add(n, "%s is no list with entries: write it as [a, b], or remove the key", what)
+			r.add(n, "%s is not a list, or is empty: write it as [a, b], or remove the key", what)
 			return
 		}
 		for _, entry := range n.Content {
 			if entry.Kind != yaml.ScalarNode || entry.Value == "" {
-				r.add(entry, "an entry of %s is no text: write a name", what)
+				r.add(entry, "an entry of %s is not a text: write a name", what)
 				continue
 			}
 			*into = append(*into, entry.Value)
@@ -257,7 +257,7 @@ func whole[T int | int64](r *rosterReader, what string, least T, set func(T)) fu
 	return func(n *yaml.Node) {
 		v, err := strconv.ParseInt(n.Value, 10, 64)
 		if n.Kind != yaml.ScalarNode || err != nil || v < int64(least) || v > math.MaxInt32 {
-			r.add(n, "%s is no whole number from %d to %d: write digits only", what, least, math.MaxInt32)
+			r.add(n, "%s is not a whole number from %d to %d: write digits only", what, least, math.MaxInt32)
 			return
 		}
 		set(T(v))
@@ -304,7 +304,7 @@ func (r *rosterReader) file(root *yaml.Node) {
 		}),
 		"classes": r.list("classes", &r.roster.Classes, func(n *yaml.Node) {
 			if r.classes[n.Value] {
-				r.add(n, "the class %s stands twice: remove one", quote(n.Value))
+				r.add(n, "the class %s is listed twice: remove one", quote(n.Value))
 			}
 			r.classes[n.Value] = true
 		}),
@@ -318,9 +318,9 @@ func (r *rosterReader) file(root *yaml.Node) {
 	case defaultAt == nil && len(r.roster.Councils) == 1:
 		r.roster.Default = r.roster.Councils[0].Name
 	case defaultAt == nil && len(r.roster.Councils) > 1:
-		r.add(root, "the roster lacks default: name the council that answers where none is asked for")
+		r.add(root, "the roster lacks default: name the council that answers when a request names none")
 	case defaultAt != nil && r.roster.Default != "" && !r.councils[r.roster.Default]:
-		r.add(defaultAt, "default is %s, which is no council: name a key of councils", quote(r.roster.Default))
+		r.add(defaultAt, "default is %s, which is not a council: name a key of councils", quote(r.roster.Default))
 	}
 }
 
@@ -330,7 +330,7 @@ func (r *rosterReader) class(what string, into *string) func(*yaml.Node) {
 		r.text(what, into)(n)
 		r.later = append(r.later, func() {
 			if !r.classes[n.Value] {
-				r.add(n, "%s is %s, which is none of classes: add it there, or name one of them", what, quote(n.Value))
+				r.add(n, "%s is %s, which is not in classes: add it there, or use a class from there", what, quote(n.Value))
 			}
 		})
 	}
@@ -354,7 +354,7 @@ func (r *rosterReader) model(id string, n *yaml.Node) {
 		"publish_as": func(n *yaml.Node) {
 			r.text("publish_as", &m.PublishAs)(n)
 			if m.PublishAs != "" && !council.IsPublicName(m.PublishAs) {
-				r.add(n, "publish_as is %s, which is no public name: write 1 to 64 of a to z, 0 to 9 and . _ / : -, "+
+				r.add(n, "publish_as is %s, which is not a public name: write 1 to 64 of a to z, 0 to 9 and . _ / : -, "+
 					"the first a letter or a digit", quote(m.PublishAs))
 			}
 		},
@@ -374,7 +374,7 @@ func (r *rosterReader) model(id string, n *yaml.Node) {
 	}
 	if profile.ReasoningEffort != "" && profile.Body["reasoning"] != nil {
 		r.add(n, "the model %s has reasoning_effort and reasoning in its body, "+
-			"which providers may hold for the same: remove one of them", id)
+			"which providers may treat as the same setting: remove one of them", id)
 	}
 	m.Member.Profile = &profile
 	i := len(r.roster.Models)
@@ -391,7 +391,7 @@ func (r *rosterReader) providerName(into *string) func(*yaml.Node) {
 		r.text("provider", into)(n)
 		r.later = append(r.later, func() {
 			if !r.providers[n.Value] {
-				r.add(n, "there is no provider %s: add it to providers or to LLM_COUNCIL_PROVIDERS, where there are %s",
+				r.add(n, "there is no provider %s: add it to providers or to LLM_COUNCIL_PROVIDERS, or use one of %s",
 					quote(n.Value), strings.Join(r.settings.ProviderNames(), ", "))
 			}
 		})
@@ -407,7 +407,7 @@ func (r *rosterReader) seats(what string, into *[]string) func(*yaml.Node) {
 func (r *rosterReader) seat(what string, n *yaml.Node) {
 	r.later = append(r.later, func() {
 		if !r.models[n.Value] {
-			r.add(n, "%s names %s, which is no model: %s", what, quote(n.Value), useModel)
+			r.add(n, "%s names %s, which is not a model: %s", what, quote(n.Value), useModel)
 		}
 	})
 }
@@ -462,7 +462,7 @@ func (r *rosterReader) council(name string, n *yaml.Node) {
 		"tools": func(n *yaml.Node) {
 			c.Tools = council.ToolsPolicy(n.Value)
 			if n.Kind != yaml.ScalarNode || c.Tools != council.ToolsRefuse && c.Tools != council.ToolsIgnore {
-				r.add(n, "tools is no policy: write refuse or ignore")
+				r.add(n, "tools is neither refuse nor ignore: write one of them")
 			}
 		},
 		"side_requests": func(n *yaml.Node) {
@@ -483,7 +483,7 @@ func (r *rosterReader) council(name string, n *yaml.Node) {
 		"audience": r.list("audience", &c.Audience, func(n *yaml.Node) {
 			r.later = append(r.later, func() {
 				if !r.tokens[n.Value] {
-					r.add(n, "audience names %s, which is no token: add it to tokens, "+
+					r.add(n, "audience names %s, which is not a token: add it to tokens, "+
 						"or name one of LLM_COUNCIL_API_TOKENS", quote(n.Value))
 				}
 			})
@@ -515,7 +515,7 @@ func (r *rosterReader) answerForm(n *yaml.Node) *council.AnswerForm {
 func (r *rosterReader) token(name string, n *yaml.Node) {
 	t := Token{Name: name}
 	if r.tokens[name] {
-		r.add(n, "the token %s stands in LLM_COUNCIL_API_TOKENS too: remove one of them", quote(name))
+		r.add(n, "the token %s is in LLM_COUNCIL_API_TOKENS too: remove one of them", quote(name))
 	}
 	r.tokens[name] = true
 	var may []string
@@ -523,7 +523,7 @@ func (r *rosterReader) token(name string, n *yaml.Node) {
 		"sha256": func(n *yaml.Node) {
 			sum, err := hex.DecodeString(n.Value)
 			if err != nil || len(sum) != sha256.Size || n.Value != strings.ToLower(n.Value) {
-				r.add(n, "sha256 is no SHA-256: write 64 hexadecimal digits in lower case, "+
+				r.add(n, "sha256 is not a SHA-256: write 64 hexadecimal digits in lower case, "+
 					"as councild config token %s prints them", name)
 				return
 			}
@@ -538,7 +538,7 @@ func (r *rosterReader) token(name string, n *yaml.Node) {
 		"max_sessions":         whole(r, "max_sessions", 1, func(v int) { t.MaxSessions = &v }),
 		"may": r.list("may", &may, func(n *yaml.Node) {
 			if !slices.Contains(rights(), n.Value) {
-				r.add(n, "may names %s, which is no right: use %s", quote(n.Value), strings.Join(rights(), ", "))
+				r.add(n, "may names %s, which is not a right: use %s", quote(n.Value), strings.Join(rights(), ", "))
 			}
 		}),
 	}, "sha256")
@@ -558,8 +558,7 @@ func (r *rosterReader) provider(name string, n *yaml.Node) {
 	p := Provider{Name: name, InRoster: true}
 	var key secretPlace
 	if r.providers[name] {
-		r.add(n, "the provider %s stands in the settings too, or is built in: choose another name, "+
-			"or remove one of them", quote(name))
+		r.add(n, "the provider %s is in LLM_COUNCIL_PROVIDERS too, or is built in: choose another name, or remove one of them", quote(name))
 	}
 	r.providers[name] = true
 	r.fields(n, "the provider "+name, map[string]func(*yaml.Node){
@@ -628,7 +627,7 @@ func (r *rosterReader) values(what, of string, n *yaml.Node) map[string]Secret {
 		name := key.Value
 		switch {
 		case !entryName.MatchString(name):
-			r.add(key, "%s is no name for an entry of %s: write 1 to 64 letters, digits, - and _",
+			r.add(key, "%s is not a name for an entry of %s: write 1 to 64 letters, digits, - and _",
 				quote(name), what)
 		case value.Kind == yaml.MappingNode:
 			place := secretPlace{of: fmt.Sprintf(of, name), put: func(s Secret) { values[name] = s }}
@@ -636,11 +635,11 @@ func (r *rosterReader) values(what, of string, n *yaml.Node) map[string]Secret {
 				"file": r.text("file", &place.file), "variable": r.text("variable", &place.variable),
 			})
 			if (place.file == "") == (place.variable == "") {
-				r.add(value, "%s %s needs file or variable, and not both: say where its text is", what, name)
+				r.add(value, "%s %s needs either file or variable: write one of them", what, name)
 			}
 			r.roster.secrets = append(r.roster.secrets, place)
 		case value.Kind != yaml.ScalarNode || !visible.MatchString(value.Value):
-			r.add(value, "%s %s is no text of visible ASCII: write one, or {file: PATH}, or {variable: NAME}",
+			r.add(value, "%s %s is not a text of visible ASCII: write one, or {file: PATH}, or {variable: NAME}",
 				what, name)
 		case LooksSecret(name, value.Value):
 			r.add(value, "%s %s looks like a secret, which no roster holds: write {file: PATH} or {variable: NAME}",
@@ -657,13 +656,12 @@ func (r *rosterReader) body(n *yaml.Node) map[string]json.RawMessage {
 	body := map[string]json.RawMessage{}
 	r.each(n, "body", func(key, value *yaml.Node) {
 		if slices.Contains(ownMembers(), strings.ToLower(key.Value)) { // Some providers ignore the case of names.
-			r.add(key, "body holds %s, which councild sets itself or refuses: remove it; "+
-				"body is for what councild does not know", key.Value)
+			r.add(key, "body has %s, which councild sets itself or refuses: remove it", key.Value)
 			return
 		}
 		text, err := json.Marshal(r.json(value))
 		if err != nil {
-			r.add(value, "body %s is nothing that JSON can hold: write texts, numbers, true, false, lists and mappings",
+			r.add(value, "body %s is not a JSON value: write texts, numbers, true, false, lists and mappings",
 				quote(key.Value))
 			return
 		}
@@ -695,7 +693,7 @@ func (r *rosterReader) json(n *yaml.Node) any {
 		if number := json.Number(n.Value); json.Valid([]byte(n.Value)) {
 			return number
 		}
-		r.add(n, "body holds %s, which is no number of JSON: write it in decimal digits", quote(n.Value))
+		r.add(n, "body has %s, which is not a JSON number: write it in decimal digits", quote(n.Value))
 		return nil
 	default:
 		return n.Value
@@ -717,12 +715,12 @@ func (r *rosterReader) price(n *yaml.Node) *spend.Tariff {
 	known["as_of"] = func(n *yaml.Node) {
 		var err error
 		if t.AsOf, err = time.Parse(time.DateOnly, n.Value); err != nil {
-			r.add(n, "as_of is no day: write the day on which the prices were read, as in 2026-11-20")
+			r.add(n, "as_of is not a day: write the day on which you read the prices, as in 2026-11-20")
 		}
 	}
 	known["above"] = func(n *yaml.Node) {
 		if n.Kind != yaml.SequenceNode {
-			r.add(n, "above is no list: write it as [{input_tokens: 272000, input: 2.5, output: 15}]")
+			r.add(n, "above is not a list: write it as [{input_tokens: 272000, input: 2.5, output: 15}]")
 			return
 		}
 		for _, entry := range n.Content {

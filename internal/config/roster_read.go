@@ -43,8 +43,7 @@ func (c Config) ReadRoster() (Config, *Roster, error) {
 	c.TokenDayLimits = slices.ContainsFunc(r.Tokens, func(t Token) bool { return t.MaxCostUSDPerDay != nil })
 	switch {
 	case c.TokenDayLimits && c.DataDir == off:
-		err = errors.New("LLM_COUNCIL_DATA_DIR: leaves the daily limits of the roster's tokens without the file that they need: " +
-			"name a directory, or unset it")
+		err = errors.New("LLM_COUNCIL_DATA_DIR: is off, and the daily limits of the roster's tokens need a file there: name a directory, or unset it")
 	case c.TokenDayLimits && c.HasHardLimits() && c.MaxCostUSD == nil && c.MaxOutputTokens == nil:
 		err = errors.New("LLM_COUNCIL_COST_LIMITS: needs a limit for the cost of each session, because tokens of the roster have daily limits:  " +
 			"set LLM_COUNCIL_MAX_COST_USD or LLM_COUNCIL_MAX_OUTPUT_TOKENS")
@@ -57,7 +56,7 @@ func (c Config) openRoster() (*Roster, error) {
 	path := c.Roster
 	info, err := os.Stat(path)
 	if err == nil && !info.Mode().IsRegular() { // A pipe or a device may never end.
-		return nil, fmt.Errorf("%q is no regular file: write the path of one", path)
+		return nil, fmt.Errorf("%q is not a regular file: write the path of one", path)
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -103,7 +102,7 @@ func (p secretPlace) read() (Secret, error) {
 	} else {
 		info, err := os.Stat(p.file)
 		if err != nil || !info.Mode().IsRegular() || info.Size() > 64<<10 {
-			return "", fmt.Errorf("%q is no small file that councild can read: write the path of one", p.file)
+			return "", fmt.Errorf("%q is not a small file that councild can read: write the path of one", p.file)
 		}
 		data, err := os.ReadFile(p.file)
 		if err != nil {
@@ -114,7 +113,7 @@ func (p secretPlace) read() (Secret, error) {
 		text = strings.TrimRight(string(data), "\r\n")
 	}
 	if strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c > '~' }) {
-		return "", errors.New("it holds a character that no HTTP header can carry: write visible ASCII on one line")
+		return "", errors.New("it has a character that is not allowed in an HTTP header: write visible ASCII on one line")
 	}
 	return Secret(text), nil
 }

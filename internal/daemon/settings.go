@@ -126,7 +126,7 @@ func ReadLexicon(path string) (disagreement.Lexicon, error) {
 	}
 	info, err := os.Stat(path)
 	if err == nil && !info.Mode().IsRegular() { // a pipe or a device may never end
-		return disagreement.Lexicon{}, fmt.Errorf("%q is no regular file: write the path of one", path)
+		return disagreement.Lexicon{}, fmt.Errorf("%q is not a regular file: write the path of one", path)
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {

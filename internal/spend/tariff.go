@@ -30,14 +30,14 @@ func ParsePrice(text string) (Price, error) {
 		return 0, errors.New("is not a price: write US dollars per million tokens, such as 1.25")
 	}
 	if !r.IsInt() {
-		return 0, errors.New("is finer than a picodollar a token: write six decimals at most")
+		return 0, errors.New("has too many decimals: write at most six")
 	}
 	return priceOf(r.Num())
 }
 
 func priceOf(n *big.Int) (Price, error) {
 	if !n.IsInt64() || Price(n.Int64()) > maxPrice {
-		return 0, errors.New("is too high a price: write 10000 US dollars per million tokens at most")
+		return 0, errors.New("is too high: write at most 10000 US dollars per million tokens")
 	}
 	return Price(n.Int64()), nil
 }
@@ -135,7 +135,7 @@ func (r *Rates) set(name, text string) error {
 	}
 	place := r.place(name)
 	if place == nil {
-		return errors.New("is no price: write cached_input, cache_write, reasoning, request or above, " +
+		return errors.New("is not a price: write cached_input, cache_write, reasoning, request or above, " +
 			"as a roster has them")
 	}
 	price, err := ParsePrice(text)
@@ -155,7 +155,7 @@ func ParseTariff(text string) (Tariff, error) {
 	prices, more, further := strings.Cut(prices, "+")
 	input, output, ok := strings.Cut(prices, "/")
 	if !ok {
-		return Tariff{}, errors.New("is no price: write INPUT/OUTPUT in US dollars per million tokens, " +
+		return Tariff{}, errors.New("is not a price: write INPUT/OUTPUT in US dollars per million tokens, " +
 			"such as 1.25/10, or free")
 	}
 	var t Tariff
@@ -172,7 +172,7 @@ func ParseTariff(text string) (Tariff, error) {
 	if dated {
 		var err error
 		if t.AsOf, err = time.Parse(time.DateOnly, day); err != nil {
-			return Tariff{}, fmt.Errorf("%q is no day: write the day of the prices as in 2026-11-20", day)
+			return Tariff{}, fmt.Errorf("%q is not a day: write the day of the prices as in 2026-11-20", day)
 		}
 	}
 	return t, t.Validate()
@@ -184,19 +184,19 @@ func (t *Tariff) parseFurther(text string) error {
 	for part := range strings.SplitSeq(text, "+") {
 		name, value, ok := strings.Cut(strings.TrimSpace(part), ":")
 		if !ok {
-			return fmt.Errorf("%q is no further price: write it as in request:0.005", part)
+			return fmt.Errorf("%q is not a further price: write it as in request:0.005", part)
 		}
 		if name == aboveKey {
 			tokens, err := strconv.ParseInt(value, 10, 64)
 			if err != nil {
-				return fmt.Errorf("%q is no number of input tokens: write it as in above:200000", part)
+				return fmt.Errorf("%q is not a number of input tokens: write it as in above:200000", part)
 			}
 			t.Above = append(t.Above, Tier{InputTokens: tokens})
 			rates = &t.Above[len(t.Above)-1].Rates
 			continue
 		}
 		if place := rates.place(name); place != nil && *place != nil || name == "request" && rates.Request != nil {
-			return fmt.Errorf("%q is a second price of that: remove one", part)
+			return fmt.Errorf("%q is a second price of the same kind: remove one", part)
 		}
 		if err := rates.set(name, value); err != nil {
 			return fmt.Errorf("%q %w", part, err)

@@ -197,11 +197,11 @@ func TestParseTariff(t *testing.T) {
 		t.Errorf("%+v, %v", free, err)
 	}
 	for text, want := range map[string]string{
-		"": "no price", "1": "INPUT/OUTPUT", "a/1": "not a price", "1/-1": "not a price", "0.0000001/1": "six decimals",
-		"1/10001": "too high", "1/2@tomorrow": "no day", "1/2+": "no further price", "1/2+request": "request:0.005",
+		"": "not a price", "1": "INPUT/OUTPUT", "a/1": "not a price", "1/-1": "not a price", "0.0000001/1": "too many decimals",
+		"1/10001": "too high", "1/2@tomorrow": "not a day", "1/2+": "not a further price", "1/2+request": "request:0.005",
 		"1/2+request:-1": "not an amount", "1/2+fee:1": "write cached_input", "1/2+output:3": "second price", "1/2+request:1+request:2": "second price",
 		"1/2+above:x": "above:200000", "1/2+above:0": "ascending order", "1/2+above:5+above:5": "ascending order", "1/2+above:5+input:1+input:2": "second price",
-		"1/2+reasoning:0.0000001": "six decimals", "1/2@2026-11-20+request:1": "no day",
+		"1/2+reasoning:0.0000001": "too many decimals", "1/2@2026-11-20+request:1": "not a day",
 	} {
 		if _, err := spend.ParseTariff(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", text, err)
