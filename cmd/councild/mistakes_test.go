@@ -182,14 +182,14 @@ func TestMistakes(t *testing.T) {
 			"", 2, "unexpected argument is",
 			`put the question in quotes: councild ask "`,
 		},
-		{"no question", right, []string{"ask"}, "", 2, "there is no question", `councild ask "Which way?"`},
+		{"no question", right, []string{"ask"}, "", 2, "there is no question", `write councild ask "Which way?"`},
 		{
 			"a question that is too long", right + " MAX_QUERY_BYTES=10",
 			[]string{"ask"},
 			"Why is the sky blue?", 2,
 			"more than 10 bytes", "raise LLM_COUNCIL_MAX_QUERY_BYTES",
 		},
-		{"a file that is not there", right, []string{"ask", "--file", "none.txt"}, "", 2, "--file none.txt", "name a text file"},
+		{"a file that is not there", right, []string{"ask", "--file", "none.txt"}, "", 2, "--file none.txt", "name a readable text file"},
 		{
 			"an unknown category", right,
 			[]string{"ask", "--category", "poetry", "Why?"},

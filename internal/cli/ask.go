@@ -25,32 +25,32 @@ import (
 )
 
 type askCmd struct {
-	Question   string   `arg:"" optional:"" help:"The question; with -, or with none here, it is read from the standard input."`
-	File       []string `sep:"none" placeholder:"FILE" help:"Append this text file to the question, or ask it; - is the standard input."`
-	Council    string   `placeholder:"NAME" help:"A council of the roster, in place of its default; GET /v1/councils lists those of a daemon."`
-	Models     []string `placeholder:"A,B" help:"The members, in place of LLM_COUNCIL_MODELS."`
-	Chairman   string   `placeholder:"MODEL" help:"Who writes the final answer, in place of LLM_COUNCIL_CHAIRMAN."`
+	Question   string   `arg:"" optional:"" help:"The question. With - or without a question, it is read from standard input."`
+	File       []string `sep:"none" placeholder:"FILE" help:"Append this text file to the question, or use it as the question; - is standard input."`
+	Council    string   `placeholder:"NAME" help:"A council of the roster, instead of its default."`
+	Models     []string `placeholder:"A,B" help:"The members, instead of LLM_COUNCIL_MODELS."`
+	Chairman   string   `placeholder:"MODEL" help:"Who writes the final answer, instead of LLM_COUNCIL_CHAIRMAN."`
 	Mode       string   `placeholder:"NAME" help:"Which stages run: council, ranked, synthesis, vote or single; default: the council's own."`
-	First      *int     `placeholder:"N" help:"How many members begin. The others are asked only if their answers differ."`
+	First      *int     `placeholder:"N" help:"Ask this many members first. The others are asked only if the first answers differ."`
 	AnswerForm string   `placeholder:"TYPE" help:"The form of the answers, so that they can be compared: exact, normalised, number, json, or choice:A,B."`
-	Seed       *int64   `placeholder:"N" help:"Replays labels and orders."`
+	Seed       *int64   `placeholder:"N" help:"Makes labels and orders reproducible."`
 	Category   string   `placeholder:"NAME" help:"What the question is about: ${categories}."`
 	Language   string   `placeholder:"CODE" help:"Language of the question, two letters such as en."`
 	MaxCostUSD *float64 `name:"max-cost-usd" placeholder:"X" help:"Cost limit of the session in US dollars. The session stops asking once this is spent. Calls that are under way may pass it, unless limits are hard."`
 	Server     string   `placeholder:"URL" help:"Ask the daemon at this URL, with the first of LLM_COUNCIL_API_TOKENS; default: run it here."`
-	Estimate   bool     `help:"Ask nothing: say what the question would cost, and whether that is within the cost limits."`
-	Follow     string   `placeholder:"ID" help:"Ask nothing: follow this session at --server or LLM_COUNCIL_ADDR to its end."`
+	Estimate   bool     `help:"Ask nothing. Say what the question would cost, and whether that is within the cost limits."`
+	Follow     string   `placeholder:"ID" help:"Ask nothing. Follow this session at --server or LLM_COUNCIL_ADDR to its end."`
 	Convene    string   `placeholder:"ID" help:"Ask the other members too, after this session at --server or LLM_COUNCIL_ADDR."`
-	Quiet      bool     `short:"q" help:"Print only the answer. The standard error still says what is missing from a degraded answer, and if the cost is not counted."`
+	Quiet      bool     `short:"q" help:"Print only the answer. If it is degraded, or its cost is not counted, standard error says so."`
 	JSON       bool     `name:"json" help:"Print the whole session as JSON."`
 }
 
 // Help returns the details that --help prints below the summary of the command.
 func (askCmd) Help() string {
-	return "Without --server the council runs here, and Ctrl-C cancels the session. With --server it runs at a " +
-		"daemon, and Ctrl-C cancels the session there too, because calls cost money. With --follow, Ctrl-C leaves " +
-		"the session alone. With --convene, the answers of the first members are not paid for again. The last line has the " +
-		"cost of the session; with --json it is on the standard error.\n\n" + exitCodes
+	return "Without --server, the council runs in this process. With --server, it runs at a daemon. Ctrl-C cancels " +
+		"the session in both cases, because calls cost money. With --follow, Ctrl-C leaves the session running. " +
+		"With --convene, the first members are not asked or paid again. The last line is the cost of the session; " +
+		"with --json it is on standard error.\n\n" + exitCodes
 }
 
 // Run puts one question to the council, or follows a session, and prints the result.
@@ -127,23 +127,25 @@ func (c askCmd) checkNoQuestion() error {
 	if c.Convene != "" {
 		switch {
 		case c.Follow != "":
-			return usageError{errors.New("--convene begins a session and --follow begins none: leave one of them out")}
+			return usageError{errors.New("--convene and --follow do not go together: leave one of them out")}
 		case c.Question != "" || len(c.File) > 0:
-			return usageError{errors.New("--convene asks the question of its session: leave out the question, or --convene")}
+			return usageError{errors.New("--convene asks the question of that session again: leave out the " +
+				"question, or --convene")}
 		case c.Estimate:
-			return usageError{errors.New("--convene cannot be estimated: leave out --estimate, or --convene")}
+			return usageError{errors.New("--estimate does not go with --convene: leave one of them out")}
 		case c.Mode != "" || c.First != nil || c.AnswerForm != "" || c.Council != "" || c.Models != nil:
 			return usageError{errors.New(
-				"--convene asks the council of its session: leave out --mode, --first, --answer-form, --council and --models, or --convene")}
+				"--convene asks the council of that session: leave out --mode, --first, --answer-form, --council " +
+					"and --models")}
 		default:
 			return nil
 		}
 	}
 	switch {
 	case c.Question != "" || len(c.File) > 0:
-		return usageError{errors.New("--follow asks nothing: leave out the question, or --follow")}
+		return usageError{errors.New("--follow asks no question: leave out the question, or --follow")}
 	case c.Estimate:
-		return usageError{errors.New("--follow asks nothing that could cost: leave out --estimate, or --follow")}
+		return usageError{errors.New("--estimate does not go with --follow: leave one of them out")}
 	default:
 		return nil
 	}
@@ -190,7 +192,7 @@ func (c askCmd) explain(ctx context.Context, err error, id string) error {
 	}
 	e, ok := errors.AsType[*council.Error](err)
 	if ok && e.Code == council.CodeNoQuorum && !c.atDaemon() {
-		return fmt.Errorf("%w\ncouncild check says which addresses, keys and names are wrong, and what to set",
+		return fmt.Errorf("%w\nRun councild check: it says which addresses, keys and names are wrong, and what to set",
 			readable(err))
 	}
 	if !ok || e.Code != council.CodeInvalid && e.Code != council.CodeForbidden || len(e.Fields) == 0 {
@@ -215,11 +217,10 @@ func (c askCmd) explainInterrupt(err error, id string) error {
 	}
 	switch {
 	case c.Follow != "":
-		err = fmt.Errorf("session %s goes on without this command; "+
-			"councild ask%s --follow %[1]s follows it again",
+		err = fmt.Errorf("session %s continues at the daemon; to follow it again: councild ask%s --follow %[1]s",
 			c.Follow, at)
 	case c.atDaemon() && id != "":
-		err = fmt.Errorf("%w; councild ask%s --follow %s shows what has become of it", err, at, id)
+		err = fmt.Errorf("%w; to see how it ended: councild ask%s --follow %s", err, at, id)
 	case !c.atDaemon():
 		err = fmt.Errorf("interrupted: %w", readable(err))
 	}
@@ -255,7 +256,7 @@ func (c askCmd) request(ctx context.Context, cfg config.Config, stdin io.Reader)
 		Map:        true,
 	}
 	if c.MaxCostUSD != nil && (math.IsNaN(*c.MaxCostUSD) || math.IsInf(*c.MaxCostUSD, 0)) {
-		return r, usageError{errors.New("--max-cost-usd takes a number above 0, such as 0.50")}
+		return r, usageError{errors.New("--max-cost-usd is not above 0: write an amount such as 0.50")}
 	}
 	texts := questionTexts{stdin: stdin, max: cfg.MaxQueryBytes, left: int64(cfg.MaxQueryBytes)}
 	switch {
@@ -277,7 +278,7 @@ func (c askCmd) request(ctx context.Context, cfg config.Config, stdin io.Reader)
 	}
 	if r.Query = strings.Join(texts.all, "\n\n"); strings.TrimSpace(r.Query) == "" {
 		return r, usageError{errors.New(
-			`there is no question: councild ask "Which way?" asks one, and so does a pipe into councild ask`)}
+			`there is no question: write councild ask "Which way?", or pipe the question into councild ask`)}
 	}
 	return r, nil
 }
@@ -311,7 +312,7 @@ func (t *questionTexts) add(ctx context.Context, source, path string) error {
 	case path != "-":
 		f, err := os.Open(path)
 		if err != nil {
-			return usageError{fmt.Errorf("%s: %w: name a text file that can be read", source, err)}
+			return usageError{fmt.Errorf("%s: %w: name a readable text file", source, err)}
 		}
 		defer f.Close()
 		in = f
@@ -320,7 +321,7 @@ func (t *questionTexts) add(ctx context.Context, source, path string) error {
 	}
 	text, err := readText(ctx, in, t.left)
 	if err != nil && ctx.Err() == nil {
-		return usageError{fmt.Errorf("%s: %w: name a text file that can be read", source, err)}
+		return usageError{fmt.Errorf("%s: %w: name a readable text file", source, err)}
 	}
 	if err != nil {
 		return err
@@ -353,7 +354,7 @@ func readText(ctx context.Context, r io.Reader, most int64) (string, error) {
 	case r := <-read:
 		return string(r.text), r.err
 	case <-ctx.Done():
-		return "", interruptedError{errors.New("interrupted: nothing was asked")}
+		return "", interruptedError{errors.New("interrupted before anything was asked")}
 	}
 }
 
@@ -383,7 +384,7 @@ func inProcess(
 		case isHeld:
 			warnings = append(warnings, council.Warning{
 				Code:    council.WarnNotPersisted,
-				Message: held.Error() + "; to have a running daemon answer and record, use --server",
+				Message: held.Error() + "; to let a running daemon answer and record, use --server",
 			})
 		default:
 			return nil, bill, err
@@ -471,7 +472,8 @@ func printSession(w io.Writer, s *council.Session, more printed) error {
 	}
 	line := func(label, text string) { fmt.Fprintf(&b, "%-10s %s\n", label, text) }
 	if s.Stage3 != nil && s.Stage3.Fallback != nil {
-		line("Answer", fmt.Sprintf("by %s, because the chairman failed (%s)", s.Stage3.Model, *s.Stage3.Fallback))
+		line("Answer", fmt.Sprintf("by %s instead of the chairman, which failed "+
+			"(%s)", s.Stage3.Model, *s.Stage3.Fallback))
 	} else if from := s.AnswerFrom.Sentence(); from != "" {
 		line("Answer", from)
 	}
@@ -483,7 +485,8 @@ func printSession(w io.Writer, s *council.Session, more printed) error {
 		switch {
 		case first.Convened || s.Status == council.StatusRunning:
 		case more.convene == "":
-			line("", "No daemon keeps this session, so the other members cannot be asked afterwards: ask at one with --server")
+			line("", "No daemon keeps this session, so you cannot ask the other members later. Next time ask a "+
+				"daemon, with --server")
 		default:
 			line("", "To ask the other members too: "+more.convene)
 		}

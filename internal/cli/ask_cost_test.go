@@ -51,7 +51,7 @@ func TestAskEstimates(t *testing.T) {
 	if asked := questions(); len(asked) > 0 {
 		t.Errorf("asked %q", asked)
 	}
-	if code, _, stderr := command(t, "ask", "--estimate", "--follow", "1"); code != exitUsage || !strings.Contains(stderr, "leave out --estimate") {
+	if code, _, stderr := command(t, "ask", "--estimate", "--follow", "1"); code != exitUsage || !strings.Contains(stderr, "leave one of them out") {
 		t.Errorf("exit %d: %s", code, stderr)
 	}
 }

@@ -94,7 +94,8 @@ func TestAskConvenes(t *testing.T) {
 		t.Errorf("sessions show prints %s", shown)
 	}
 	code, stdout, stderr = command(t, args...)
-	for _, want := range []string{"a had answered before, and the other members were asked afterwards\n", "Answer     the synthesis of a\n", "Ranking "} {
+	for _, want := range []string{"a answered earlier, and the other members were asked afterwards\n", "Answer     " +
+		"the synthesis of a\n", "Ranking "} {
 		if code != exitOK || !strings.Contains(stdout, want) {
 			t.Errorf("exit %d, %q is missing: %s%s", code, want, stdout, stderr)
 		}
@@ -106,7 +107,7 @@ func TestAskConvenes(t *testing.T) {
 		t.Errorf("exit %d: %s", code, stderr)
 	}
 	for _, tt := range [][]string{
-		{"leave out the question", "Why?"}, {"leave out --estimate", "--estimate"}, {"leave one of them out", "--follow", id}, {"leave out --mode", "--mode", "vote"},
+		{"leave out the question", "Why?"}, {"leave one of them out", "--estimate"}, {"leave one of them out", "--follow", id}, {"leave out --mode", "--mode", "vote"},
 	} {
 		code, _, stderr := command(t, append([]string{"ask", "--convene", id}, tt[1:]...)...)
 		if code != exitUsage || !strings.Contains(stderr, tt[0]) {
@@ -200,7 +201,8 @@ func TestProgressInEachMode(t *testing.T) {
 				council.Delta{Text: "An answer."},
 				council.Synthesis{Model: "b"},
 			},
-			"asking 2 models ...\n  a had answered before\n  b answered in 1.0 s\nthe chairman writes ...\n  b wrote the answer in 0.0 s\n",
+			"asking 2 models ...\n  a answered earlier\n  b answered in 1.0 s\nthe chairman writes ...\n  b wrote " +
+				"the answer in 0.0 s\n",
 		},
 	} {
 		var steps, text bytes.Buffer

@@ -44,8 +44,8 @@ func TestProgress(t *testing.T) {
   a reviewed in 0.0 s
   b declined to rank in 0.0 s
 the chairman writes ...
-  b failed: reset; what it wrote is void, another model writes ...
-  the text of the answer was interrupted, and is void, the chairman writes ...
+  b failed: reset; its text so far does not count, another model writes ...
+  the answer so far was interrupted, and does not count, the chairman writes ...
   a wrote the answer in 2.0 s
 `
 	var gotSteps, gotAnswer bytes.Buffer
@@ -86,7 +86,7 @@ func TestAskIsInterrupted(t *testing.T) {
 		t.Errorf("exit %d", code)
 	}
 	id := between(stderr.String(), "session ", " was")
-	want := fmt.Sprintf("session %s was cancelled; councild ask --server %s --follow %s shows what has become of it", id, d.URL(), id)
+	want := fmt.Sprintf("session %s was cancelled; to see how it ended: councild ask --server %s --follow %s", id, d.URL(), id)
 	if !strings.Contains(stderr.String(), want) {
 		t.Errorf("got %s, want %s", stderr.String(), want)
 	}
@@ -178,8 +178,8 @@ func TestAskReadsTheQuestion(t *testing.T) {
 		{name: "two files", args: []string{"--file", "a.txt", "--file", "b,c.txt"}, question: "File a.txt:\n\nAlpha?\n\nFile b,c.txt:\n\nBeta."},
 		{name: "a question and a file", args: []string{"Why?", "--file", "a.txt"}, question: "Why?\n\nFile a.txt:\n\nAlpha?"},
 		{name: "a question and a pipe", args: []string{"Why?", "--file", "-"}, stdin: "A diff.", question: "Why?\n\nFile -:\n\nA diff."},
-		{name: "nothing", refused: "there is no question: councild ask"},
-		{name: "a blank pipe", stdin: " \n", refused: "there is no question: councild ask"},
+		{name: "nothing", refused: "there is no question: write councild ask"},
+		{name: "a blank pipe", stdin: " \n", refused: "there is no question: write councild ask"},
 		{name: "a long pipe", stdin: strings.Repeat("x", 101), refused: "standard input: the question has more than 100 bytes"},
 		{name: "a long file", args: []string{"--file", "long.txt"}, refused: "--file long.txt: the question has more than 100 bytes"},
 		{name: "files that are long together", args: []string{strings.Repeat("x", 95), "--file", "a.txt"}, refused: "raise LLM_"},
@@ -299,7 +299,7 @@ func TestAskFollows(t *testing.T) {
 		interrupt()
 	}()
 	code := Main(ctx, IO{Args: []string{"ask", "--server", d.URL(), "--follow", s.ID}, Stdout: &stdout, Stderr: &stderr})
-	if code != ExitInterrupted || !strings.Contains(stderr.String(), "goes on without this command; councild ask --server "+d.URL()+" --follow "+s.ID) {
+	if code != ExitInterrupted || !strings.Contains(stderr.String(), "continues at the daemon; to follow it again: councild ask --server "+d.URL()+" --follow "+s.ID) {
 		t.Errorf("exit %d: %s", code, &stderr)
 	}
 	release()
@@ -313,7 +313,7 @@ func TestAskFollows(t *testing.T) {
 		t.Errorf("exit %d: %s", code, stderr)
 	}
 	code, _, refusal := command(t, "ask", "--follow", s.ID, "Why?")
-	if code != exitUsage || !strings.Contains(refusal, "--follow asks nothing") {
+	if code != exitUsage || !strings.Contains(refusal, "--follow asks no question") {
 		t.Errorf("exit %d: %s", code, refusal)
 	}
 }

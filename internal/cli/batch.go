@@ -27,16 +27,16 @@ import (
 // batchFlags are the flags of batch and compare, the commands that ask the questions of a file.
 type batchFlags struct {
 	File        string   `help:"The questions, one JSON object a line." placeholder:"FILE"`
-	Out         string   `help:"File for the results. The calls are kept in a second file next to it. Run the same command again to continue." placeholder:"FILE"`
-	MaxCostUSD  float64  `name:"max-cost-usd" help:"Most that the whole run may cost, in US dollars." placeholder:"X"`
+	Out         string   `help:"File for the results. A second file next to it keeps the calls. Run the same command again to continue." placeholder:"FILE"`
+	MaxCostUSD  float64  `name:"max-cost-usd" help:"Cost limit of the whole run, in US dollars." placeholder:"X"`
 	Grader      string   `help:"How to compare with references that name no grader: exact, normalised, choice, number, regex or json." enum:",exact,normalised,choice,number,regex,json" default:""`
-	Concurrency int      `help:"Questions at once." default:"4" placeholder:"N"`
-	Council     string   `placeholder:"NAME" help:"A council of the roster, in place of its default."`
-	Models      []string `placeholder:"A,B" help:"The members, in place of LLM_COUNCIL_MODELS."`
-	Chairman    string   `placeholder:"MODEL" help:"Who writes the final answer, in place of LLM_COUNCIL_CHAIRMAN."`
-	Seed        *int64   `placeholder:"N" help:"Draws labels, orders and ids; default: from the questions."`
-	Simulate    bool     `help:"Ask four simulated models: no key and no network needed."`
-	Yes         bool     `help:"Start: without it the command says what it would cost at most, and ends."`
+	Concurrency int      `help:"How many questions to ask at the same time." default:"4" placeholder:"N"`
+	Council     string   `placeholder:"NAME" help:"A council of the roster, instead of its default."`
+	Models      []string `placeholder:"A,B" help:"The members, instead of LLM_COUNCIL_MODELS."`
+	Chairman    string   `placeholder:"MODEL" help:"Who writes the final answer, instead of LLM_COUNCIL_CHAIRMAN."`
+	Seed        *int64   `placeholder:"N" help:"Makes labels, orders and ids reproducible; default: drawn from the questions."`
+	Simulate    bool     `help:"Ask four simulated models, without a key or a network."`
+	Yes         bool     `help:"Start. Without this flag, the command only says what the run can cost at most."`
 }
 
 type batchCmd struct {
@@ -47,9 +47,9 @@ type batchCmd struct {
 // Help returns the details that --help prints below the summary of the command.
 func (batchCmd) Help() string {
 	return "A question is a line such as {\"id\": \"q1\", \"query\": \"How many legs has a spider?\", \"reference\": " +
-		"8, \"grader\": {\"type\": \"number\"}}; reference and grader may be left out. Each reply is stored before it " +
-		"is used. After a crash or a signal, or with a higher limit, the same command continues the run and pays for no " +
-		"finished call twice. The files of results and calls contain the texts.\n\n" + exitCodes
+		"8, \"grader\": {\"type\": \"number\"}}; reference and grader are optional. Each reply is stored before it " +
+		"is used. After a crash or a signal, or with a higher limit, the same command continues the run and " +
+		"pays for no finished call again. The files of results and calls contain the texts.\n\n" + exitCodes
 }
 
 // Run asks the questions of a file and grades the answers.
@@ -207,7 +207,7 @@ func (c batchFlags) inRange() bool {
 func (c batchFlags) questions() (file []byte, questions []trial.Question, err error) {
 	file, err = os.ReadFile(c.File)
 	if err != nil {
-		return nil, nil, fmt.Errorf("--file: %w: name a file of questions that can be read", err)
+		return nil, nil, fmt.Errorf("--file: %w: name a readable file of questions", err)
 	}
 	questions, problems := trial.Read(file, c.Grader)
 	if len(problems) > 0 {
@@ -355,20 +355,21 @@ func (b *begun) announce(std IO, start bool) error {
 	text := fmt.Sprintf("%d questions of at most %d calls each, %d in all, not counting retries.\n",
 		len(b.questions), b.perCall, len(b.questions)*b.perCall)
 	if b.bound == nil {
-		text += "Their cost has no bound: the price of a model, or LLM_COUNCIL_MAX_OUTPUT_TOKENS, is not set. A new question " +
-			"begins while the cost so far is below --max-cost-usd. Questions in flight can then exceed that limit.\n"
+		text += "Their maximum cost is unknown: the price of a model, or LLM_COUNCIL_MAX_OUTPUT_TOKENS, is not " +
+			"set. New questions begin while the cost is below --max-cost-usd. Questions that are running then can " +
+			"exceed that limit.\n"
 	} else {
-		text += fmt.Sprintf("They cost at most %s, and usually much less. --max-cost-usd is never exceeded.\n", spend.FromFloat(*b.bound).Dollars())
+		text += fmt.Sprintf("They cost at most %s, and usually much less. The run never exceeds --max-cost-usd.\n", spend.FromFloat(*b.bound).Dollars())
 	}
 	if c := trial.FindCopies(b.asked()); c.Questions > 0 {
 		text += fmt.Sprintf("Warning: %d questions are copies of others up to numbers and names, such as %.64q and "+
-			"%.64q. They tell less than as many different questions, but reports would take them for independent: "+
-			"give all copies of a text the same \"group\".\n",
+			"%.64q. Copies tell less than different questions, but reports would count them as independent. Give "+
+			"all copies of a text the same \"group\".\n",
 			c.Questions, c.Example[0], c.Example[1])
 	}
 	_, _ = fmt.Fprintf(std.Stderr, "%sPlan %s\n", text, b.plan.Hash())
 	if !start {
-		return usageError{errors.New("nothing was asked: the same command with --yes starts it")}
+		return usageError{errors.New("nothing was asked: add --yes to start")}
 	}
 	return nil
 }
@@ -427,7 +428,7 @@ func (b *begun) run(ctx context.Context, std IO, c batchFlags) error {
 	}
 	_, err = fmt.Fprintf(std.Stdout, "%sResults: %s\n", text, c.Out)
 	if err == nil && failed > 0 {
-		return fmt.Errorf("%d questions have no answer: %s says why", failed, c.Out)
+		return fmt.Errorf("%d questions have no answer: see the reasons in %s", failed, c.Out)
 	}
 	return err
 }
@@ -464,20 +465,21 @@ func (b *begun) stopped(out trial.Outcome) error {
 		if out.Next != nil {
 			could = spend.FromFloat(*out.Next).Dollars()
 		}
-		why = fmt.Sprintf("%s of --max-cost-usd is left, and the next question can cost %s: "+
+		why = fmt.Sprintf("only %s of --max-cost-usd is left, and the next question can cost %s: "+
 			"run the same command with a higher limit to continue",
 			spend.FromFloat(out.Left).Dollars(), could)
 	case trial.StoppedUnknown:
-		why = "no price is known for the calls, so --max-cost-usd cannot hold: give the models' prices in LLM_COUNCIL_PRICES"
+		why = "the calls have no known price, so --max-cost-usd cannot be enforced: set the models' prices in " +
+			"LLM_COUNCIL_PRICES"
 	default:
-		why = "it was interrupted: run the same command again to continue"
+		why = "the run was interrupted: run the same command again to continue"
 	}
 	waiting := ""
 	if n := out.Over - len(out.Results); n > 0 {
-		waiting = fmt.Sprintf(" (%d of them wait for earlier ones: they have no line in the file yet, "+
-			"and are not paid for again)", n)
+		waiting = fmt.Sprintf(" (%d of them are not in the file yet, because they wait for earlier ones; they are "+
+			"not paid for again)", n)
 	}
-	return stoppedError{fmt.Errorf("%d of %d questions are over%s, %s counts against --max-cost-usd; %s",
+	return stoppedError{fmt.Errorf("%d of %d questions are done%s, %s counts against --max-cost-usd; %s",
 		out.Over, len(b.questions), waiting, spend.FromFloat(out.CostUSD).Dollars(), why)}
 }
 

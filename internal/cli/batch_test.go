@@ -93,10 +93,10 @@ func TestBatchRefuses(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"--file", good, "--max-cost-usd", "1"}, "the same command with --yes starts it"},
+		{[]string{"--file", good, "--max-cost-usd", "1"}, "add --yes to start"},
 		{[]string{"--file", bad, "--max-cost-usd", "1", "--yes"}, "line 20: not_json: "},
 		{[]string{"--file", bad, "--max-cost-usd", "1", "--yes"}, "and 5 more"},
-		{[]string{"--file", "nowhere", "--max-cost-usd", "1", "--yes"}, "name a file of questions"},
+		{[]string{"--file", "nowhere", "--max-cost-usd", "1", "--yes"}, "name a readable file of questions"},
 		{[]string{"--file", good, "--max-cost-usd", "0", "--yes"}, "write --max-cost-usd above 0"},
 		{[]string{"--file", good, "--yes"}, "--max-cost-usd"},
 	} {
@@ -253,7 +253,7 @@ func TestCompareJudged(t *testing.T) {
 		want string
 	}{
 		{[]string{"--arms", "best", "--judges", "sim:birch?accuracy=.5"}, "best needs right answers"},
-		{[]string{"--judges", "sim:amber"}, "of one maker"},
+		{[]string{"--judges", "sim:amber"}, "have the same maker"},
 		{nil, "name --judges"},
 		{[]string{"--arms", "guess", "--judges", "sim:birch?accuracy=.5"}, "is not an arm"},
 		{[]string{"--arms", "first:2", "--judges", "sim:birch?accuracy=.5"}, "first:2 needs right answers"},

@@ -20,9 +20,9 @@ type checkCmd struct {
 
 // Help returns the details that --help prints below the summary of the command.
 func (checkCmd) Help() string {
-	return "The command asks each provider of the settings for its list of models, for 10 seconds at most. It tests the " +
-		"key where a test costs nothing. It calls no model and costs nothing. Exit code 1 says that something is " +
-		"wrong. It names what it could not test. That is not an error."
+	return "The command asks each configured provider for its list of models, for at most 10 seconds. It tests the " +
+		"key if that is free. It calls no model and costs nothing. Exit code 1 means that something is wrong. What " +
+		"it could not test is named, and is not an error."
 }
 
 // Run asks the providers for their models and prints what is wrong with the settings.
@@ -42,7 +42,7 @@ func (c checkCmd) Run(ctx context.Context, std IO) error {
 		_, _ = fmt.Fprintln(std.Stderr, "councild: warning: a setting is likely to be wrong:", warning)
 	}
 	if ctx.Err() != nil {
-		return interruptedError{errors.New("interrupted: not everything was checked")}
+		return interruptedError{errors.New("interrupted before everything was checked")}
 	}
 	if c.JSON {
 		err = writeIndented(std.Stdout, checked)
@@ -50,7 +50,7 @@ func (c checkCmd) Run(ctx context.Context, std IO) error {
 		_, err = io.WriteString(terminal{std.Stdout}, checkTable(checked))
 	}
 	if err == nil && !checked.OK {
-		err = errors.New("something is wrong with the providers or the models: see above what to set")
+		err = errors.New("providers or models have problems: see above for what to set")
 	}
 	return err
 }

@@ -51,7 +51,7 @@ func commandGroups() []kong.Group {
 	return []kong.Group{
 		{Key: "ask", Title: "Ask and read:"},
 		{Key: "measure", Title: "Measure:"},
-		{Key: "run", Title: "Run and look after:"},
+		{Key: "run", Title: "Run and maintain:"},
 		{Key: "files", Title: "Files and shell:"},
 	}
 }
@@ -59,38 +59,38 @@ func commandGroups() []kong.Group {
 // commands has the commands in the order of the help.
 type commands struct {
 	Ask      askCmd      `cmd:"" group:"ask" help:"Put one question to the council."`
-	Judge    judgeCmd    `cmd:"" group:"ask" help:"Have the council judge answers that exist already: compare two, or rank up to 26."`
+	Judge    judgeCmd    `cmd:"" group:"ask" help:"Have the council judge answers that you already have: compare two, or rank up to 26."`
 	Sessions sessionsCmd `cmd:"" group:"ask" help:"List, show and delete the sessions of a daemon."`
 	MCP      mcpCmd      `cmd:"" group:"ask" name:"mcp" help:"Offer the council to an editor or an agent over the Model Context Protocol, on stdio."`
 
-	Compare compareCmd `cmd:"" group:"measure" help:"Say whether the council is worth its money: compare it with simpler ways to answer a file of questions."`
+	Compare compareCmd `cmd:"" group:"measure" help:"Find out whether the council is worth its money: compare it with simpler ways to answer a file of questions."`
 	Batch   batchCmd   `cmd:"" group:"measure" help:"Put the questions of a file to the council, and grade the answers."`
-	Report  reportCmd  `cmd:"" group:"measure" help:"Report what many sessions reveal: bias, ranks of models, common errors, costs, differences."`
-	Probe   probeCmd   `cmd:"" group:"measure" help:"Learn how far reviewers agree with themselves, and whether they changed."`
+	Report  reportCmd  `cmd:"" group:"measure" help:"Report on many sessions: bias, ranking of models, common errors, costs, differences."`
+	Probe   probeCmd   `cmd:"" group:"measure" help:"Measure how far reviewers agree with themselves, and whether they have changed."`
 
 	Serve       serveCmd       `cmd:"" group:"run" help:"Run the daemon."`
 	Demo        demoCmd        `cmd:"" group:"run" help:"Run the daemon with a simulated council: no key and no network needed."`
-	Check       checkCmd       `cmd:"" group:"run" help:"Ask each provider for its models, and say what is wrong with addresses, keys and names."`
-	Config      configCmd      `cmd:"" group:"run" help:"Show or check what is set: variables, roster, lexicon, prices, tokens."`
+	Check       checkCmd       `cmd:"" group:"run" help:"Test addresses, keys and model names at the providers, and say what to fix."`
+	Config      configCmd      `cmd:"" group:"run" help:"Show or check the settings: variables, roster, lexicon, prices, tokens."`
 	Healthcheck healthcheckCmd `cmd:"" group:"run" help:"Ask the daemon on this machine whether it is alive."`
 
-	Store      storeCmd      `cmd:"" group:"files" help:"Look into the record store, or fill one."`
-	Completion completionCmd `cmd:"" group:"files" help:"Print a script with which a shell completes commands and flags."`
+	Store      storeCmd      `cmd:"" group:"files" help:"Check, export, publish or fill the record store."`
+	Completion completionCmd `cmd:"" group:"files" help:"Print a script that makes a shell complete commands and flags."`
 	Version    versionCmd    `cmd:"" group:"files" help:"Print the version."`
 }
 
 type reportCmd struct {
 	Bias        biasReportCmd  `cmd:"" help:"Report what the reviews of many sessions reveal."`
-	Leaderboard leaderboardCmd `cmd:"" help:"Rank the models over many sessions."`
-	Seats       seatsCmd       `cmd:"" help:"Say what the errors of the seats of a council have in common."`
-	Spend       spendCmd       `cmd:"" help:"Say what sessions cost, by day, token, user, council or model."`
-	Disagree    disagreeCmd    `cmd:"" name:"disagreement" help:"Say on which demographic axes the answers of a session, or of a file, differ."`
+	Leaderboard leaderboardCmd `cmd:"" help:"Rank the models by many sessions."`
+	Seats       seatsCmd       `cmd:"" help:"Show how often the models of a council make the same errors."`
+	Spend       spendCmd       `cmd:"" help:"Show what sessions cost, by day, token, user, council or model."`
+	Disagree    disagreeCmd    `cmd:"" name:"disagreement" help:"Show on which demographic axes the answers of a session, or of a file, differ."`
 }
 
 type configCmd struct {
 	Show    showConfigCmd `cmd:"" default:"1" help:"Show every setting, where it comes from, and what it means."`
 	Roster  rosterCmd     `cmd:"" help:"Check or show the file that names models and councils."`
-	Lexicon lexiconCmd    `cmd:"" help:"Print or check the terms of demographic axes that answers are compared by."`
+	Lexicon lexiconCmd    `cmd:"" help:"Print or check the terms of the demographic axes."`
 	Prices  pricesCmd     `cmd:"" help:"Print what the configured models cost, from their providers or a file."`
 	Token   tokenCmd      `cmd:"" help:"Make a token for the roster."`
 }

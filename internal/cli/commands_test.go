@@ -56,7 +56,8 @@ func TestCommandLine(t *testing.T) {
 		{name: "help of a command", args: []string{"report", "bias", "--help"}, stdout: "--input|--format|--sessions|--days|--verbose"},
 		{name: "help of several commands", args: []string{"config", "--help"}, stdout: "Commands:\n  config show|config roster|config token"},
 		{name: "version", args: []string{"version"}, stdout: "councild v1.2.3 (go1."},
-		{name: "no command", stdout: "Ask and read:\n  ask |Measure:\n  compare |Run and look after:\n  serve |Files and shell:\n  store "},
+		{name: "no command", stdout: "Ask and read:\n  ask |Measure:\n  compare |Run and maintain:\n  serve |Files " +
+			"and shell:\n  store "},
 		{name: "an unknown command", args: []string{"serv"}, code: 2, stderr: "unexpected argument serv|--help"},
 		{name: "an unknown flag", args: []string{"serve", "--port", "1"}, code: 2, stderr: "unknown flag --port"},
 		{
@@ -100,7 +101,7 @@ func TestCommandLine(t *testing.T) {
 		},
 		{
 			name: "a lexicon that is a device", args: []string{"serve"}, env: map[string]string{"LEXICON": "/dev/null", "ORDER": "random"},
-			code: 2, stderr: "LLM_COUNCIL_LEXICON: \"/dev/null\" is no regular file|LLM_COUNCIL_ORDER",
+			code: 2, stderr: "LLM_COUNCIL_LEXICON: \"/dev/null\" is not a regular file|LLM_COUNCIL_ORDER",
 		},
 		{
 			name: "no lexicon", args: []string{"serve"}, env: map[string]string{"LEXICON": "/etc/passwd", "ORDER": "random"}, code: 2,
@@ -154,11 +155,11 @@ func TestCommandLine(t *testing.T) {
 			stderr: "missing.txt",
 		},
 		{
-			name: "a probe of too many questions", code: 2, stderr: "--sessions one from 0 to 100000",
+			name: "a probe of too many questions", code: 2, stderr: "--sessions 0 to 100000",
 			args: []string{"probe", "--simulate", "--out", "x.jsonl", "--sessions", "9223372036854775807"},
 		},
 		{
-			name: "a comparison with too large an ensemble", code: 2, stderr: "--samples takes a whole number from 2 to 100000",
+			name: "a comparison with too large an ensemble", code: 2, stderr: "--samples is out of range: write a whole number from 2 to 100000",
 			args: []string{
 				"compare", "--simulate", "--arms", "ensemble", "--samples", "9223372036854775807", "--file", "../../examples/questions.jsonl",
 				"--out", "x.jsonl", "--max-cost-usd", "1",
@@ -170,7 +171,7 @@ func TestCommandLine(t *testing.T) {
 		},
 		{name: "ask a daemon that is not there", args: []string{"ask", "--server", "http://127.0.0.1:1", "x"}, code: 1, stderr: "refused"},
 		{name: "ask at no URL", args: []string{"ask", "--server", "http://[", "x"}, code: 2, stderr: "--server"},
-		{name: "ask nothing", args: []string{"ask", " "}, code: 2, stderr: "there is no question: councild ask"},
+		{name: "ask nothing", args: []string{"ask", " "}, code: 2, stderr: "there is no question: write councild ask"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -685,7 +686,7 @@ func TestStorePublish(t *testing.T) {
 	}
 	code, stdout, stderr := command(t, "store", "publish", other)
 	if code != exitError || stdout != "3 sessions: 0 are new on the cluster, 2 were there already\n" ||
-		!strings.Contains(stderr, "1 sessions were not sent; the first: session \"with a blank\"") || !strings.Contains(stderr, "1 lines hold no record") {
+		!strings.Contains(stderr, "1 sessions were not sent; the first: session \"with a blank\"") || !strings.Contains(stderr, "1 lines are not records") {
 		t.Errorf("exit %d: %s%s", code, stdout, stderr)
 	}
 }
@@ -747,7 +748,7 @@ func TestStoreExport(t *testing.T) {
 	}
 	out := filepath.Join(t.TempDir(), "all.jsonl")
 	if code, stdout, stderr := command(t, "store", "export", "--out", out); code != 0 || stdout != "" ||
-		!strings.Contains(stderr, "1 lines hold no record") {
+		!strings.Contains(stderr, "1 lines are not records") {
 		t.Errorf("exit %d: %s%s", code, stdout, stderr)
 	}
 	if diff := cmp.Diff(want, daemontest.Records(t, out)); diff != "" {

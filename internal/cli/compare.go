@@ -18,16 +18,16 @@ import (
 
 type compareCmd struct {
 	batchFlags
-	Input     string   `help:"Graded rows, as import writes them, in place of questions: nothing is asked. --arms then names arms of the rows; default all." placeholder:"FILE"`
-	Treatment string   `help:"With --input: the arm that has to be worth its money; default council." placeholder:"ARM"`
-	Arms      []string `help:"What the council is compared with: best, vote, ranked, synthesis, placebo, ensemble, first:N, member:ID; default best, vote, ranked, synthesis." placeholder:"A,B"`
+	Input     string   `help:"Graded rows, as import writes them, instead of questions: nothing is asked. --arms then names arms of the rows; default all." placeholder:"FILE"`
+	Treatment string   `help:"With --input: the arm that is compared with the others; default council." placeholder:"ARM"`
+	Arms      []string `help:"What to compare the council with: best, vote, ranked, synthesis, placebo, ensemble, first:N, member:ID; default best, vote, ranked, synthesis." placeholder:"A,B"`
 	Margin    *float64 `help:"Smallest difference that counts: in the share of right answers, default 0.05, or with --judges in the share of wins minus that of losses, default 0.10." placeholder:"X"`
-	ValueUSD  *float64 `name:"value-usd" help:"What a right answer is worth, in US dollars: the verdict is in money then, without a margin." placeholder:"V"`
+	ValueUSD  *float64 `name:"value-usd" help:"What a right answer is worth, in US dollars. The verdict is then in money, without a margin." placeholder:"V"`
 	Samples   *int     `help:"How often an ensemble asks its model; default twice the number of members." placeholder:"N"`
 	Judges    []string `help:"Models that compare the answers to questions without a right answer. No seat of the council may have a model of the same maker." placeholder:"A,B"`
 	Ensemble  string   `help:"The seat whose model an ensemble asks; default the chairman." placeholder:"ID"`
 	FailOn    []string `name:"fail-on" help:"Exit with 3 for these verdicts: does_not_pay, undecided." placeholder:"A,B"`
-	Finish    bool     `help:"Ask nothing more: end a stopped run for good, with the questions asked so far."`
+	Finish    bool     `help:"Ask nothing more. End a stopped run, with the questions asked so far."`
 	Format    string   `help:"${enum}." enum:"text,json,csv,html" default:"text"`
 }
 
@@ -68,8 +68,8 @@ func (c compareCmd) Run(ctx context.Context, std IO) error {
 // compareRows compares the arms of graded rows. It asks nothing.
 func (c compareCmd) compareRows(std IO) error {
 	if c.File != "" || c.Out != "" || c.Finish || len(c.Judges) > 0 || c.Samples != nil || c.Ensemble != "" {
-		return usageError{errors.New("--input takes answers that are graded: " +
-			"leave out --file, --out, --finish, --judges, --samples and --ensemble")}
+		return usageError{errors.New("--input reads graded answers and asks nothing: leave out --file, --out, " +
+			"--finish, --judges, --samples and --ensemble")}
 	}
 	plan := worth.Design{
 		Treatment:   cmp.Or(c.Treatment, trial.ArmCouncil),
@@ -107,19 +107,20 @@ func (c compareCmd) write(std IO, compared render.Comparison) error {
 func (c compareCmd) check() error {
 	for _, verdict := range c.FailOn {
 		if verdict != string(worth.DoesNotPay) && verdict != string(worth.Undecided) {
-			return errors.New("--fail-on takes does_not_pay, undecided or both")
+			return errors.New("--fail-on has an unknown verdict: write does_not_pay, undecided or both")
 		}
 	}
 	if c.Treatment != "" && c.Input == "" {
-		return errors.New("--treatment goes with --input: elsewhere the council has to be worth its money")
+		return errors.New("--treatment needs --input: without --input, the treatment is always the council")
 	}
 	switch {
 	case c.Margin != nil && c.ValueUSD != nil:
-		return errors.New("--margin and --value-usd are both given: the verdict is either in right answers or in money")
+		return errors.New("--margin and --value-usd are both given: leave one of them out")
 	case !mayBePositive(c.Margin) || !mayBePositive(c.ValueUSD) || c.Margin != nil && *c.Margin >= 1:
-		return errors.New("--margin takes a number above 0 and below 1, --value-usd one above 0")
+		return errors.New("--margin or --value-usd is out of range: write --margin between 0 and 1, --value-usd " +
+			"above 0")
 	case c.Samples != nil && (*c.Samples < 2 || *c.Samples > maxCount):
-		return fmt.Errorf("--samples takes a whole number from 2 to %d", maxCount)
+		return fmt.Errorf("--samples is out of range: write a whole number from 2 to %d", maxCount)
 	}
 	return nil
 }
@@ -176,14 +177,14 @@ func (c compareCmd) shape(p *trial.Plan, engine asked, session council.Plan, que
 func (c compareCmd) checkAnswers(closed, all int) error {
 	switch {
 	case closed > 0 && closed < all:
-		return fmt.Errorf("%d of %d questions have no right answer: "+
-			"graded and judged questions are not compared together, so make two files of them", all-closed, all)
+		return fmt.Errorf("%d of %d questions have no right answer: put graded and judged questions into two "+
+			"files", all-closed, all)
 	case closed > 0 && len(c.Judges) > 0:
-		return errors.New("--judges are for questions without right answers: leave them out")
+		return errors.New("the questions have right answers, so they need no judges: leave out --judges")
 	case closed == 0 && len(c.Judges) == 0:
 		return errors.New("the questions have no right answers: give each a reference and a grader, or name --judges")
 	case closed == 0 && c.ValueUSD != nil:
-		return errors.New("--value-usd is the worth of a right answer, and the questions have none")
+		return errors.New("the questions have no right answers, so --value-usd has no meaning: leave it out")
 	default:
 		return nil
 	}
@@ -199,8 +200,8 @@ func judgeOf(engine asked, p trial.Plan, name string) (council.Member, error) {
 	maker := func(m council.Member) string { return cmp.Or(m.Maker, council.Maker(m.ID, plan.Rules.Providers)) }
 	for _, m := range slices.Concat(p.Members, p.Reviewers, p.Chairmen, []council.Member{p.Ensemble}) {
 		if m.ID != "" && maker(m) == maker(judge) {
-			return judge, fmt.Errorf("%s and %s are of one maker, %s, and models prefer their own: "+
-				"name a judge of another maker", name, m.ID, maker(m))
+			return judge, fmt.Errorf("%s and %s have the same maker, %s, and models prefer their own maker: name a "+
+				"judge of another maker", name, m.ID, maker(m))
 		}
 	}
 	return judge, nil
@@ -220,7 +221,7 @@ func (c compareCmd) ensemble(p *trial.Plan, session council.Plan) error {
 		seats := slices.Concat(p.Members, p.Reviewers, p.Chairmen)
 		at := slices.IndexFunc(seats, func(m council.Member) bool { return m.ID == c.Ensemble })
 		if at < 0 {
-			return fmt.Errorf("--ensemble: the council has no seat %.64q", c.Ensemble)
+			return fmt.Errorf("--ensemble: the council has no seat %.64q: name one of its seats", c.Ensemble)
 		}
 		p.Ensemble = seats[at]
 	}
@@ -233,7 +234,8 @@ func (c compareCmd) results(ctx context.Context, std IO, b *begun) ([]trial.Resu
 		return b.results(ctx, std, c.batchFlags)
 	}
 	if len(b.held.Results) == 0 {
-		return nil, usageError{fmt.Errorf("--finish: %s holds no question that was asked", c.Out)}
+		return nil, usageError{fmt.Errorf("--finish: %s has no question that was asked: run the command without "+
+			"--finish", c.Out)}
 	}
 	return b.held.Results, nil
 }

@@ -56,7 +56,7 @@ func TestCompareImportedRows(t *testing.T) {
 		"no graded rows":              {"--input", questions},
 		"no such file":                {"--input", filepath.Join(dir, "missing")},
 		"leave out --file":            {"--input", rows, "--file", questions},
-		"--treatment goes with":       {"--treatment", "best"},
+		"--treatment needs --input":       {"--treatment", "best"},
 		"--max-cost-usd X": {"--file", questions},
 	} {
 		if r := run(t, nil, append([]string{"compare"}, args...)...); r.code != 2 || !strings.Contains(r.stderr, want) {

@@ -46,7 +46,7 @@ func TestCompletionOfOtherShells(t *testing.T) {
 			"compadd -- ${=candidates} || _files\n",
 		},
 		"fish": {
-			"complete -c councild -n '__fish_use_subcommand' -a check -d 'Ask each provider",
+			"complete -c councild -n '__fish_use_subcommand' -a check -d 'Test addresses",
 			"complete -c councild -n '__fish_seen_subcommand_from sessions; and __fish_seen_subcommand_from list' -l json -d 'Print the " +
 				"list as JSON.'",
 			`with the first of LLM_COUNCIL_API_TOKENS`, `The daemon\'s URL`,

@@ -24,7 +24,7 @@ import (
 )
 
 type disagreeCmd struct {
-	Input string `arg:"" optional:"" help:"A file of JSON lines, - for the standard input, or the id of a session that has ended."`
+	Input string `arg:"" optional:"" help:"A file of JSON lines, - for standard input, or the id of a session that has ended."`
 
 	Backend   string   `default:"lexicon" enum:"lexicon,llm_judge,embedding" help:"How to compare: by terms (lexicon), by ratings of LLM_COUNCIL_JUDGE_MODEL (llm_judge, two calls), or by whether answers with similar embeddings of LLM_COUNCIL_EMBEDDING_MODEL use similar terms (embedding, one call)."`
 	Calibrate string   `placeholder:"FILE" help:"Calibrate the backend, by default llm_judge, on the benign sessions in this file, one a line. Before that, the backend flags nothing."`
@@ -55,7 +55,7 @@ func (c disagreeCmd) Run(ctx context.Context, std IO) error {
 		return err
 	}
 	if (c.Input == "") == (c.Calibrate == "") {
-		return usageError{errors.New("name an input, or --calibrate FILE")}
+		return usageError{errors.New("there is no input: name a file or a session, or use --calibrate FILE")}
 	}
 	if c.Calibrate != "" {
 		return c.calibrate(ctx, std, cfg)
@@ -118,7 +118,7 @@ func ofSession(ctx context.Context, d *client.Client, id string) (r council.Disa
 		return r, err
 	}
 	if session.Status == council.StatusRunning {
-		return r, fmt.Errorf("session %s still runs: wait for its end, for which councild ask --follow %[1]s waits", id)
+		return r, fmt.Errorf("session %s still runs: wait for it with councild ask --follow %[1]s", id)
 	}
 	var asked council.Request
 	if err := d.Get(ctx, client.Path(id)+"/request", &asked); err != nil {
@@ -141,7 +141,7 @@ func (c disagreeCmd) calibrate(ctx context.Context, std IO, cfg config.Config) e
 	backend := council.DisagreementBackend(c.Backend)
 	switch {
 	case backend == council.BackendEmbedding && cfg.EmbeddingModel == "":
-		return usageError{errors.New("there is no model that embeds: name one in LLM_COUNCIL_EMBEDDING_MODEL")}
+		return usageError{errors.New("there is no embedding model: name one in LLM_COUNCIL_EMBEDDING_MODEL")}
 	case backend != council.BackendEmbedding && cfg.JudgeModel == "":
 		return usageError{errors.New("there is no judge: name a model in LLM_COUNCIL_JUDGE_MODEL")}
 	case backend == council.BackendLexicon: // the lexicon needs no calibration
@@ -167,20 +167,19 @@ func (c disagreeCmd) calibrate(ctx context.Context, std IO, cfg config.Config) e
 		}
 	})
 	if err != nil {
-		return fmt.Errorf("nothing was kept: %w", readable(err))
+		return fmt.Errorf("nothing was stored: %w", readable(err))
 	}
 	if c.JSON {
 		err = json.NewEncoder(std.Stdout).Encode(found)
 	} else {
 		const percent = 100
 		_, err = fmt.Fprintf(terminal{std.Stdout}, "%s with %s, threshold %v: %d of %d benign sessions flagged, at "+
-			"most %.1f %% with 95 %% confidence. Sessions about which it could say nothing, and which do not count: "+
-			"%d.\n",
+			"most %.1f %% with 95 %% confidence. Not counted, because it could not judge them: %d sessions.\n",
 			found.Model, found.Prompt, found.Threshold, found.Flagged, found.Sessions, percent*found.Bound, unread)
 	}
 	if err == nil && !found.Passed {
-		err = errors.New("the bound is not below 3 %, so the model will flag nothing: give more sessions, raise " +
-			"LLM_COUNCIL_DEMOGRAPHICS_THRESHOLD, or take another model")
+		err = errors.New("the bound is not below 3 %, so the model will flag nothing: use more sessions, raise " +
+			"LLM_COUNCIL_DEMOGRAPHICS_THRESHOLD, or use another model")
 	}
 	return err
 }
@@ -268,7 +267,7 @@ func (disagreeCmd) eachRequest(file string, std IO, do func(council.Disagreement
 		}
 	}
 	if requests == 0 {
-		return usageError{errors.New("there are no answers in the input")}
+		return usageError{errors.New("there are no answers in the input: write one session a line")}
 	}
 	return nil
 }
@@ -279,7 +278,7 @@ func readDisagreement(line []byte) (r council.DisagreementRequest, err error) {
 	decoder.DisallowUnknownFields()
 	err = decoder.Decode(&r)
 	if _, end := decoder.Token(); err == nil && !errors.Is(end, io.EOF) {
-		err = errors.New("there is more behind the object")
+		err = errors.New("there is more text after the object")
 	}
 	return r, err
 }

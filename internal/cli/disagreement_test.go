@@ -54,10 +54,10 @@ func TestDisagreementErrors(t *testing.T) {
 	for _, tt := range []struct {
 		name, text, want string
 	}{
-		{"nothing", "\n \n", "there are no answers in the input"},
+		{"nothing", "\n \n", "there are no answers in the input: write one session a line"},
 		{"no JSON", "x\n", "line 1: invalid character 'x'"},
 		{"a field that there is not", "\n{\"answer\": 1}\n", `line 2: json: unknown field "answer"`},
-		{"two objects", `{"answers": []} {}`, "line 1: there is more behind the object"},
+		{"two objects", `{"answers": []} {}`, "line 1: there is more text after the object"},
 		{"one answer", alike + `{"answers": [{"id": "a", "text": "x"}]}`, "line 2: the request is not valid"},
 	} {
 		input := filepath.Join(t.TempDir(), "answers.jsonl")

@@ -30,7 +30,7 @@ func (c importCmd) Run(ctx context.Context, std IO) (err error) {
 	}
 	out, err := os.OpenFile(c.Out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return usageError{fmt.Errorf("--out names a new file: %w", err)}
+		return usageError{fmt.Errorf("--out must name a new file: %w", err)}
 	}
 	s, err := trial.Import(ctx, trial.ImportFormat(c.From), c.questionKey(ctx, std), in, out, func(r trial.Rejection) {
 		_, _ = fmt.Fprintln(terminal{std.Stderr}, r.Error())
@@ -49,7 +49,7 @@ func (c importCmd) Run(ctx context.Context, std IO) (err error) {
 	_, err = fmt.Fprintf(std.Stdout, "Accepted: %d lines\nRejected: %d lines\n%s: %d %s\n",
 		s.Accepted, s.Rejected, c.Out, s.Written, kind)
 	if s.Rejected > 0 {
-		err = errors.Join(err, fmt.Errorf("%d lines of %s are no rows", s.Rejected, c.In))
+		err = errors.Join(err, fmt.Errorf("%d lines of %s are not rows, and were left out", s.Rejected, c.In))
 	}
 	return err
 }

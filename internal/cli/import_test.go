@@ -60,7 +60,7 @@ func TestImport(t *testing.T) {
 	write("id,score:a\nq1,1\nq2,2\nq1,0\n")
 	code, stdout, stderr := command(t, "store", "import", "--from", "csv", "--in", in, "--out", out)
 	if code != exitError || !strings.HasPrefix(stderr, "line 3: bad_field: score:a is \"2\"\nline 4: duplicate: ") ||
-		!strings.Contains(stderr, "2 lines of "+in+" are no rows") ||
+		!strings.Contains(stderr, "2 lines of "+in+" are not rows") ||
 		stdout != "Accepted: 1 lines\nRejected: 2 lines\n"+out+": 1 graded rows\n" {
 		t.Errorf("rejected lines: exit %d: %s%s", code, stdout, stderr)
 	}

@@ -19,25 +19,26 @@ import (
 )
 
 type judgeCmd struct {
-	File       string   `arg:"" optional:"" help:"The body of POST /v1/judge as JSON; - is the standard input."`
-	Question   string   `placeholder:"TEXT" help:"What the answers answer, in place of a FILE."`
+	File       string   `arg:"" optional:"" help:"The body of POST /v1/judge as JSON; - is standard input."`
+	Question   string   `placeholder:"TEXT" help:"The question that the answers are for, instead of a FILE."`
 	Answer     []string `sep:"none" placeholder:"ID[:AUTHOR]=PATH" help:"An answer: its id, the model that wrote it, and its text file."`
-	Council    string   `placeholder:"NAME" help:"The council whose reviewers judge, in place of the default one."`
+	Council    string   `placeholder:"NAME" help:"The council whose reviewers judge, instead of the default one."`
 	Orders     string   `placeholder:"NAME" help:"Show the answers to each judge in one order, or in both; two answers are always shown in both."`
 	Exclude    string   `placeholder:"NAME" help:"Whose answers a judge does not read: family (its maker's, the default), self (its model's) or none."`
-	Criteria   string   `placeholder:"TEXT" help:"What the judges look for, in place of general quality."`
+	Criteria   string   `placeholder:"TEXT" help:"What the judges look for, instead of general quality."`
 	Rubric     []string `sep:"none" placeholder:"TEXT" help:"A statement about the only answer. The judges vote on it (repeatable)."`
-	Seed       *int64   `placeholder:"N" help:"Replays labels and orders."`
+	Seed       *int64   `placeholder:"N" help:"Makes labels and orders reproducible."`
 	MaxCostUSD *float64 `name:"max-cost-usd" placeholder:"X" help:"Cost limit of the session in US dollars. The session stops asking once this is spent. Calls that are under way may pass it, unless limits are hard."`
 	Server     string   `placeholder:"URL" help:"Have the daemon at this URL judge, with the first of LLM_COUNCIL_API_TOKENS; default: run it here."`
-	Estimate   bool     `help:"Ask nothing: say what it would cost, and whether that is within the cost limits."`
+	Estimate   bool     `help:"Ask nothing. Say what it would cost, and whether that is within the cost limits."`
 	JSON       bool     `name:"json" help:"Print the result as JSON."`
 }
 
 // Help returns the details that --help prints below the summary of the command.
 func (judgeCmd) Help() string {
-	return "Each judge reads two answers twice, the second time in reversed order, and has a vote only if it prefers the " +
-		"same answer both times. The result says what these judges prefer, and not what is true. Ctrl-C cancels the " +
+	return "Each judge reads two answers twice, the second time in reversed order. Its vote counts only if it " +
+		"prefers the same answer both times. The result says what these judges prefer, not what is true. Ctrl-C " +
+		"cancels the " +
 		"session, because calls cost money.\n\n" + exitCodes
 }
 
@@ -96,7 +97,8 @@ func (c judgeCmd) Run(ctx context.Context, std IO) error {
 func (c judgeCmd) request(ctx context.Context, cfg config.Config, stdin io.Reader) (r council.JudgeRequest, err error) {
 	switch fromFlags := c.Question != "" || len(c.Answer) > 0; {
 	case c.File != "" && fromFlags:
-		return r, usageError{errors.New("the file has the question and the answers: leave out --question and --answer, or the file")}
+		return r, usageError{errors.New("a file and flags are both given: leave out --question and --answer, or " +
+			"the file")}
 	case c.File != "":
 		r, err = c.read(ctx, cfg, stdin)
 	case fromFlags:
@@ -130,7 +132,7 @@ func (c judgeCmd) request(ctx context.Context, cfg config.Config, stdin io.Reade
 		r.MaxCostUSD = c.MaxCostUSD
 	}
 	if r.MaxCostUSD != nil && (math.IsNaN(*r.MaxCostUSD) || math.IsInf(*r.MaxCostUSD, 0)) {
-		return r, usageError{errors.New("--max-cost-usd takes a number above 0, such as 0.50")}
+		return r, usageError{errors.New("--max-cost-usd is not above 0: write an amount such as 0.50")}
 	}
 	return r, nil
 }

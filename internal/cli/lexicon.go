@@ -11,12 +11,12 @@ import (
 
 type lexiconCmd struct {
 	Print lexiconPrintCmd `cmd:"" help:"Print the terms of the demographic axes, as a file for LLM_COUNCIL_LEXICON."`
-	Check lexiconCheckCmd `cmd:"" help:"Say everything that is wrong with a file of such terms, or how many it has."`
+	Check lexiconCheckCmd `cmd:"" help:"List everything that is wrong with a file of such terms, or say how many terms it has."`
 }
 
 // lexiconFile is the argument that names the lexicon of a command.
 type lexiconFile struct {
-	File string `arg:"" optional:"" help:"Lexicon; default LLM_COUNCIL_LEXICON, and where that is not set the built-in one."`
+	File string `arg:"" optional:"" help:"Lexicon; default LLM_COUNCIL_LEXICON, or the built-in one."`
 }
 
 // read returns the lexicon in the file that the argument names. Without the argument, it returns the lexicon of the
@@ -58,8 +58,8 @@ type lexiconCheckCmd struct {
 
 // Help returns the details that --help prints below the summary of the command.
 func (lexiconCheckCmd) Help() string {
-	return "A lexicon has the form of what councild config lexicon print prints. With \"extend\": true beside its " +
-		"axes, their terms are added to the built-in ones. Exit code 2 says that something is wrong."
+	return "A lexicon has the form of the output of councild config lexicon print. \"extend\": true next to its " +
+		"axes adds their terms to the built-in ones. Exit code 2 means that something is wrong."
 }
 
 // Run checks a lexicon and prints its size.

@@ -19,14 +19,14 @@ import (
 const lookTimeout = 2 * time.Second
 
 type mcpCmd struct {
-	Server string `placeholder:"URL" help:"The daemon's URL, asked with the first of LLM_COUNCIL_API_TOKENS; default: as said above."`
+	Server string `placeholder:"URL" help:"The daemon's URL, asked with the first of LLM_COUNCIL_API_TOKENS; default: see above."`
 }
 
 // Help returns the details that --help prints below the summary of the command.
 func (mcpCmd) Help() string {
-	return "An editor or an agent starts this command; docs/mcp.md says how to add it. Without --server it asks the " +
-		"daemon at LLM_COUNCIL_ADDR. If no daemon answers there, the command runs the council itself, with its sessions " +
-		"in memory only.\n\n" + exitCodes
+	return "An editor or an agent starts this command; docs/mcp.md says how to add it. Without --server, it asks " +
+		"the daemon at LLM_COUNCIL_ADDR. If no daemon answers there, the command runs the council itself, and " +
+		"keeps its sessions in memory only.\n\n" + exitCodes
 }
 
 // Run serves one MCP client on the standard streams until its input ends.
@@ -36,8 +36,8 @@ func (c mcpCmd) Run(ctx context.Context, std IO) error {
 		return err
 	}
 	if std.Stdin == nil {
-		return usageError{errors.New("there is no standard input: councild mcp is started by an editor or an agent, " +
-			"which writes to it")}
+		return usageError{errors.New("there is no standard input: let an editor or an agent start councild mcp " +
+			"(docs/mcp.md)")}
 	}
 	o, err := daemonAt(cfg, c.Server)
 	if err != nil {
@@ -81,7 +81,7 @@ func (mcpCmd) inProcess(ctx context.Context, std IO, cfg config.Config) (err err
 	d, err := daemon.New(ctx, o)
 	if held, ok := errors.AsType[*store.HeldError](err); ok {
 		_, _ = fmt.Fprintf(std.Stderr,
-			"councild: sessions leave no records: %v; to have a running daemon answer and record, use --server\n", held)
+			"councild: sessions leave no records: %v; to let a running daemon answer and record, use --server\n", held)
 		o.Config.BiasPersistence = false
 		d, err = daemon.New(ctx, o)
 	}

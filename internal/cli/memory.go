@@ -15,7 +15,7 @@ import (
 func limitMemory(log *slog.Logger) {
 	limit, err := memlimit.Set()
 	if err != nil {
-		log.Warn("the memory limit of the container is not known; set GOMEMLIMIT", "error", err)
+		log.Warn("the memory limit of the container is unknown; set GOMEMLIMIT", "error", err)
 		return
 	}
 	if limit == math.MaxInt64 {

@@ -35,9 +35,9 @@ type runProbeCmd struct {
 	File      string   `help:"File of more questions, one a line." placeholder:"FILE"`
 	Out       string   `help:"New file for the records." required:"" placeholder:"FILE"`
 	Repeats   int      `help:"How often each reviewer reads the same answers, every second time reversed." default:"4" placeholder:"N"`
-	Sessions  int      `help:"How many questions to ask, from the first again when there are fewer; 0 for each once." placeholder:"N"`
-	Simulate  bool     `help:"Ask four simulated models: no key and no network needed."`
-	Yes       bool     `help:"Start: without it the command says what it would cost, and ends."`
+	Sessions  int      `help:"How many questions to ask, starting again with the first if there are fewer; 0 asks each once." placeholder:"N"`
+	Simulate  bool     `help:"Ask four simulated models, without a key or a network."`
+	Yes       bool     `help:"Start. Without this flag, the command only says what the run would cost."`
 	JSON      bool     `name:"json" help:"Print the figures as JSON."`
 }
 
@@ -91,7 +91,7 @@ func (c runProbeCmd) Run(ctx context.Context, std IO) error {
 	}
 	_, _ = fmt.Fprint(std.Stderr, c.cost(cfg, plans))
 	if !c.Yes && !c.Simulate {
-		return usageError{errors.New("nothing was asked: the same command with --yes starts it")}
+		return usageError{errors.New("nothing was asked: add --yes to start")}
 	}
 	p, err := c.probe(ctx, std, e, plans)
 	if err != nil {
@@ -106,7 +106,8 @@ func (c runProbeCmd) Run(ctx context.Context, std IO) error {
 // check returns an error if a number is out of range or --out cannot be used.
 func (c runProbeCmd) check(cfg config.Config) error {
 	if c.Repeats < 2 || c.Repeats > maxCount || c.Sessions < 0 || c.Sessions > maxCount {
-		return usageError{fmt.Errorf("--repeats takes a whole number from 2 to %d, --sessions one from 0 to %[1]d",
+		return usageError{fmt.Errorf("--repeats or --sessions is out of range: write --repeats 2 to %d, --sessions "+
+			"0 to %[1]d",
 			maxCount)}
 	}
 	if err := newFile(c.Out); err != nil {
@@ -117,8 +118,8 @@ func (c runProbeCmd) check(cfg config.Config) error {
 		return err
 	}
 	if kept, err := filepath.Abs(cfg.BiasStore); err != nil || out == kept {
-		return usageError{errors.New("--out is LLM_COUNCIL_BIAS_STORE: " +
-			"a probe's records do not belong with those of sessions")}
+		return usageError{errors.New("--out is LLM_COUNCIL_BIAS_STORE, which is for records of sessions: name " +
+			"another file")}
 	}
 	return nil
 }
@@ -158,7 +159,7 @@ func (c runProbeCmd) questions() ([]string, error) {
 		}
 	}
 	if len(questions) == 0 {
-		return nil, usageError{errors.New("there is no question: give some, or --file, or --simulate")}
+		return nil, usageError{errors.New("there is no question: write questions, or use --file or --simulate")}
 	}
 	if c.Sessions > 0 {
 		questions = slices.Repeat(questions, c.Sessions/len(questions)+1)[:c.Sessions]
@@ -181,9 +182,9 @@ func (c runProbeCmd) cost(cfg config.Config, plans []council.Plan) string {
 			spend.FromFloat(*cfg.MaxCostUSD).Dollars(),
 			spend.FromFloat(*cfg.MaxCostUSD*float64(len(plans)*(1+c.Repeats))).Dollars())
 	default:
-		text += "What they will cost is not known: providers tell it with the reply, or not at all.\n"
+		text += "Their cost is not known in advance: some providers report it with the reply.\n"
 	}
-	return text + "Calls that are tried again, and ballots that are asked for once more, come on top.\n"
+	return text + "Retries and repeated requests for ballots cost extra.\n"
 }
 
 // probe asks the questions and writes the records to a new file. It then computes the figures from that file.

@@ -14,7 +14,7 @@ import (
 )
 
 type compareProbeCmd struct {
-	Earlier string `arg:"" help:"Records of the earlier probe: a file, or a pattern as 'march-*.jsonl'."`
+	Earlier string `arg:"" help:"Records of the earlier probe: a file, or a pattern such as 'march-*.jsonl'."`
 	Later   string `arg:"" help:"Records of the later probe."`
 	JSON    bool   `name:"json" help:"Print the figures as JSON."`
 }
@@ -54,7 +54,7 @@ func probeRecords(ctx context.Context, input string) (iter.Seq[council.BiasMetri
 		}
 	}
 	if len(records) == 0 {
-		return nil, fmt.Errorf("%s holds no record of a probe: councild probe writes such files, with --out", input)
+		return nil, fmt.Errorf("%s has no record of a probe: make one with councild probe --out", input)
 	}
 	return slices.Values(records), nil
 }

@@ -44,7 +44,7 @@ func TestProbeCompare(t *testing.T) {
 		t.Fatalf("exit %d: %s", code, stderr)
 	}
 	for _, tt := range []struct{ earlier, want string }{
-		{sessions, "holds no record of a probe: councild probe writes such files"},
+		{sessions, "has no record of a probe: make one with councild probe --out"},
 		{filepath.Join(dir, "none.jsonl"), "no such file"},
 		{filepath.Join(dir, "x*"), "no file matches"},
 		{dir, "is a directory"},

@@ -133,7 +133,7 @@ func (p *progress) draw(data any) {
 		p.screen.change(data.Model, "is asked again")
 	case council.Answer:
 		if data.Given {
-			p.screen.end(data.Model, "had answered before", nil, 0)
+			p.screen.end(data.Model, "answered earlier", nil, 0)
 		} else {
 			p.screen.end(data.Model, "answered", data.Error, data.LatencyMS)
 		}
@@ -194,7 +194,7 @@ func (p *progress) writesNext() bool {
 // answered says how a member's call ended.
 func answered(a council.Answer) string {
 	if a.Given {
-		return "had answered before"
+		return "answered earlier"
 	}
 	return outcome("answered", a.Error, a.LatencyMS)
 }
@@ -202,7 +202,7 @@ func answered(a council.Answer) string {
 // voided returns, for a restart, why the text of the final answer so far is void, and who writes the answer again.
 func voided(r council.Restart) (why, writer string) {
 	if r.Reason == council.FailInterrupted {
-		return "the text of the answer was interrupted, and is void", "the chairman"
+		return "the answer so far was interrupted, and does not count", "the chairman"
 	}
 	if r.Reason == council.FailMap {
 		return "the text so far ended with the map of disagreement", r.Model
@@ -210,7 +210,7 @@ func voided(r council.Restart) (why, writer string) {
 	if r.Reason == council.FailThinking {
 		return "the text so far was the thinking of " + r.Model, r.Model
 	}
-	return fmt.Sprintf("%s failed: %s; what it wrote is void", r.Model, r.Reason), "another model"
+	return fmt.Sprintf("%s failed: %s; its text so far does not count", r.Model, r.Reason), "another model"
 }
 
 // tell shows a line to the user. It uses the screen if there is one, and stderr otherwise.

@@ -198,7 +198,7 @@ func TestScreen(t *testing.T) {
 	want := `councild: warning: the disk is full
 ✓   1.2s  a answered
 ✗   0.0s  b[2J failed: rejected: no[2J, never
-a failed: reset; what it wrote is void
+a failed: reset; its text so far does not count
 `
 	if text, _ := shown(t, written); strings.TrimRight(text, "\n") != strings.TrimRight(want, "\n") {
 		t.Errorf("got\n%s\nwant\n%s", text, want)

@@ -17,7 +17,7 @@ import (
 )
 
 type rosterCmd struct {
-	Check rosterCheckCmd `cmd:"" help:"Say everything that is wrong with a roster."`
+	Check rosterCheckCmd `cmd:"" help:"List everything that is wrong with a roster."`
 	Show  rosterShowCmd  `cmd:"" help:"Print the councils of a roster, with their models and prices."`
 }
 
@@ -27,7 +27,7 @@ type rosterCheckCmd struct {
 
 // Help returns the details that --help prints below the summary of the command.
 func (rosterCheckCmd) Help() string {
-	return "Nothing is called. Exit code 2 says that something is wrong. councild serve reads its roster " +
+	return "The command calls nothing. Exit code 2 means that something is wrong. councild serve reads its roster " +
 		"again on SIGHUP."
 }
 
@@ -106,12 +106,13 @@ func readRoster(file string) (daemon.ShownRoster, error) {
 }
 
 type tokenCmd struct {
-	Name string `arg:"" help:"Whose token it is: 1 to 32 letters, digits, - and _."`
+	Name string `arg:"" help:"The name of the token's owner: 1 to 32 letters, digits, - and _."`
 }
 
 // Help returns the details that --help prints below the summary of the command.
 func (tokenCmd) Help() string {
-	return "The token is printed once and kept nowhere: give it to its user. The roster holds its SHA-256 only."
+	return "The command prints the token once and stores it nowhere: give it to its user. The roster has only its " +
+		"SHA-256."
 }
 
 // Run prints a new token, and the lines to write in the roster.

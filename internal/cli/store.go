@@ -24,12 +24,12 @@ import (
 )
 
 type storeCmd struct {
-	Verify   verifyCmd   `cmd:"" help:"Say what is in the record store, and what cannot be read."`
+	Verify   verifyCmd   `cmd:"" help:"Count what is in the record store, and what cannot be read."`
 	Export   exportCmd   `cmd:"" help:"Write the records of the record store, closed segments included, as one stream."`
-	Publish  publishCmd  `cmd:"" help:"Send the records of the record store to the cluster, as often as you like: each session is stored there once."`
+	Publish  publishCmd  `cmd:"" help:"Send the records of the record store to the cluster. You can repeat this: the cluster stores each session once."`
 	Events   eventsCmd   `cmd:"" help:"Print the events that the newest sessions would send, and send nothing."`
-	Import   importCmd   `cmd:"" help:"Read judgements that others have collected: graded rows, or records for a report."`
-	Simulate simulateCmd `cmd:"" help:"Write the records of simulated sessions, to have something to report on."`
+	Import   importCmd   `cmd:"" help:"Import judgements of other benchmarks, as graded rows or as records for a report."`
+	Simulate simulateCmd `cmd:"" help:"Write records of simulated sessions, to try the report."`
 }
 
 // storeFile has the argument that names a record store.
@@ -98,10 +98,11 @@ func (c verifyCmd) Run(ctx context.Context, std IO) error {
 	}
 	switch {
 	case unreadable > 0:
-		return fmt.Errorf("%d files of the record store cannot be read", unreadable)
+		return fmt.Errorf("%d files of the record store cannot be read: see above, and restore them from a "+
+			"backup", unreadable)
 	case wrong > 0:
-		return fmt.Errorf("the summaries of %d files of the record store are wrong: "+
-			"reports may leave out records of these files", wrong)
+		return fmt.Errorf("the summaries of %d files of the record store are wrong: reports may leave out their "+
+			"records; see above for what to do", wrong)
 	case skipped > 0:
 		return errors.New("the record store has lines that hold no record " +
 			"(an unterminated one at the very end may be a session being written)")
@@ -112,7 +113,7 @@ func (c verifyCmd) Run(ctx context.Context, std IO) error {
 type exportCmd struct {
 	storeFile
 	Format string `help:"Form of the records: ${enum}." enum:"jsonl,csv" default:"jsonl"`
-	Out    string `help:"New file to write to; default the standard output." placeholder:"FILE"`
+	Out    string `help:"New file to write to; default standard output." placeholder:"FILE"`
 }
 
 // Run writes the records to the standard output or to a new file.
@@ -126,7 +127,7 @@ func (c exportCmd) Run(ctx context.Context, std IO) error {
 	}
 	f, err := os.OpenFile(c.Out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return usageError{fmt.Errorf("--out names a new file: %w", err)}
+		return usageError{fmt.Errorf("--out must name a new file: %w", err)}
 	}
 	return c.exportTo(ctx, path, f, std.Stderr)
 }
@@ -170,7 +171,8 @@ func (c exportCmd) export(ctx context.Context, path string, out, stderr io.Write
 		}
 	}
 	if skipped > 0 {
-		_, _ = fmt.Fprintf(stderr, "councild: %d lines hold no record and were left out; councild store verify says which\n",
+		_, _ = fmt.Fprintf(stderr, "councild: %d lines are not records and were left out; councild store verify "+
+			"lists them\n",
 			skipped)
 	}
 	rows.Flush()
@@ -211,8 +213,8 @@ func (c publishCmd) Run(ctx context.Context, std IO) error {
 		return usageError{err}
 	}
 	if cfg.NatsURL == "" {
-		return usageError{errors.New("no cluster is named: set LLM_COUNCIL_NATS_URL, and the other settings, " +
-			"as its daemons have them")}
+		return usageError{errors.New("no cluster is named: set LLM_COUNCIL_NATS_URL and the other settings as for " +
+			"the cluster's daemons")}
 	}
 	p, err := daemon.PublishStore(ctx, cfg, cmp.Or(c.File, cfg.BiasStore), newLog(std.Stderr, cfg))
 	if err != nil {
@@ -221,7 +223,8 @@ func (c publishCmd) Run(ctx context.Context, std IO) error {
 	_, err = fmt.Fprintf(std.Stdout, "%d sessions: %d are new on the cluster, %d were there already\n",
 		p.Sessions, p.Added, p.Sessions-p.Added-p.Refused)
 	if p.Skipped > 0 {
-		_, _ = fmt.Fprintf(std.Stderr, "councild: %d lines hold no record and were left out; councild store verify says which\n",
+		_, _ = fmt.Fprintf(std.Stderr, "councild: %d lines are not records and were left out; councild store "+
+			"verify lists them\n",
 			p.Skipped)
 	}
 	if p.Refused > 0 {

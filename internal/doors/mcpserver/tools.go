@@ -48,7 +48,7 @@ type judgeArgs struct {
 	Council    string          `json:"council,omitempty" jsonschema:"The council whose reviewers judge; leave it out for the default one."`
 	Orders     council.Orders  `json:"orders,omitempty" jsonschema:"More than two answers are shown to each judge in one order (the default) or in both; two are always shown in both."`
 	Exclude    council.Exclude `json:"exclude,omitempty" jsonschema:"Whose answers a judge does not read: family (its maker's, the default), self (its model's) or none."`
-	Criteria   string          `json:"criteria,omitempty" jsonschema:"What the judges look for, in place of general quality."`
+	Criteria   string          `json:"criteria,omitempty" jsonschema:"What the judges look for, instead of general quality."`
 	Rubric     []string        `json:"rubric,omitempty" jsonschema:"Statements about the one answer, on which the judges vote."`
 	Category   string          `json:"category,omitempty" jsonschema:"What the question is about, for the statistics."`
 	MaxCostUSD float64         `json:"max_cost_usd,omitempty" jsonschema:"Cost limit of the session in US dollars. The session stops asking once this is spent. Calls that are under way may pass it, unless limits are hard."`
