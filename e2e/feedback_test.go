@@ -26,7 +26,7 @@ func (p *tab) violations() (found []string) {
 		p.Fatal(err)
 	}
 	p.do(chromedp.Evaluate[chromedp.Void](string(axe)))
-	for _, width := range []int64{1280, 390} {
+	for _, width := range []int64{1440, 1024, 390} {
 		for _, scheme := range []string{"light", "dark"} {
 			p.look(width, 900, scheme)
 			found = append(found, value[[]string](p, `axe.run().then((r) =>

@@ -74,6 +74,10 @@ func TestWaitingHasLife(t *testing.T) {
 	p.ask("And how long will this take?")
 	p.until(`document.querySelector("#session .clock").textContent.includes(" so far, usually about ")`)
 	p.until(`document.querySelector("#session progress").checkVisibility() && document.querySelector("#session progress").value > 0`)
+	p.openAnswer("birch")
+	p.until(panel("birch") + `.querySelectorAll(".prose strong").length > 3`)
+	p.look(1440, 900, "dark")
+	p.shot("usual")
 }
 
 // The reviewers' time goes on after a reload, and does not begin again.
