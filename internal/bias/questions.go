@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -55,44 +56,51 @@ const (
 	agreeName    = "agreement"
 )
 
-// ask is the form of a question. The figures are in the order in which they are mentioned.
-type ask struct {
+// questionForm is how a question is put, and what it is answered from. The figures are in the order in which they are mentioned.
+type questionForm struct {
 	id, question, about string
 	figures             []string
 	found, none         string // the words for an effect, and for none
 }
 
-func asks() []ask {
+func questionForms() []questionForm {
 	const favour = "favour found"
 	const noFavour = "no favour of this size"
-	return []ask{
+	return []questionForm{
 		{
 			"place", "Does the place of an answer matter?", "place",
-			[]string{positionName, "position_under_shared_order"}, favour, noFavour,
+			[]string{positionName, "position_under_shared_order"},
+			favour, noFavour,
 		},
 		{
 			"length", "Do longer answers score better, and does anyone reward length more than the others?", "length",
-			[]string{lengthAssociation, slopesName, reasoningName}, favour, noFavour,
+			[]string{lengthAssociation, slopesName, reasoningName},
+			favour, noFavour,
 		},
 		{
 			"favour", "Does anyone favour its own answers, its family's, another model's, or its own style?", "favour",
-			[]string{selfName, familyName, affinityName, styleName}, favour, noFavour,
+			[]string{selfName, familyName, affinityName, styleName},
+			favour, noFavour,
 		},
 		{
 			"level", "Is anyone harsher or milder, and does it change results?", "level",
-			[]string{harshnessName}, "differs", "no difference of this size",
+			[]string{harshnessName},
+			"differs", "no difference of this size",
 		},
 		{
 			"first_answer", "Do reviewers judge apart from the first answer they see?", "the first answer",
-			[]string{anchoringName}, "effect found", "no effect of this size",
+			[]string{anchoringName},
+			"effect found", "no effect of this size",
 		},
 		{
 			"agreement", "Do reviewers agree with each other, and with themselves?", "agreement",
-			[]string{agreeName, similarName}, "", "",
+			[]string{agreeName, similarName},
+			"", "",
 		},
 		{
 			"change", "Has anything changed?", "change",
-			[]string{driftName}, "changed", "no change of this size",
+			[]string{driftName},
+			"changed", "no change of this size",
 		},
 	}
 }
@@ -100,7 +108,7 @@ func asks() []ask {
 // questions answers the questions from the metrics, the change points and the versions of a report.
 func (c *Collector) questions(r *Report) []Question {
 	var all []Question
-	for _, a := range asks() {
+	for _, a := range questionForms() {
 		var figures []*Metric
 		for _, name := range a.figures {
 			i := slices.IndexFunc(r.Metrics, func(m Metric) bool { return m.Name == name })
@@ -116,7 +124,7 @@ func (c *Collector) questions(r *Report) []Question {
 }
 
 // answer answers one question.
-func (c *Collector) answer(a ask, figures []*Metric, r *Report) Question {
+func (c *Collector) answer(a questionForm, figures []*Metric, r *Report) Question {
 	q := Question{ID: a.id, Question: a.question, Also: []string{}}
 	for _, m := range figures {
 		q.Figures = append(q.Figures, m.Name)
@@ -200,7 +208,7 @@ func isOpen(v *Verdict) bool {
 }
 
 // word returns the verdict on a metric in the words of a question.
-func (a ask) word(m *Metric) string {
+func (a questionForm) word(m *Metric) string {
 	switch {
 	case m.Verdict == nil:
 		return "described, not tested"
@@ -208,7 +216,7 @@ func (a ask) word(m *Metric) string {
 		return "association, no favour"
 	case m.Found():
 		return a.found
-	case m.Is(VerdictNotIdentified), m.Is(VerdictInconclusive) && strings.HasPrefix(m.Reason, shrinks):
+	case m.Is(VerdictNotIdentified), m.Is(VerdictInconclusive) && m.Name == anchoringName: // it never rules an effect out
 		return "cannot be told"
 	case isOpen(m.Verdict):
 		return "too little data"
@@ -384,7 +392,8 @@ func (m *Metric) moreSessions(least, sessions int) int {
 		if one.StandardError == nil {
 			return 0
 		}
-		factor = max(factor, math.Pow(*one.StandardError*width / *m.Delta, 2))
+		errors := *one.StandardError * width / *m.Delta
+		factor = max(factor, errors*errors)
 	}
 	more := (factor - 1) * float64(sessions)
 	if more < 1 || more > 100*float64(sessions) {
@@ -442,7 +451,7 @@ func (c *Collector) brief(w *window, r *Report, found summary) Summary {
 		if s.MoreSessions == nil || *q.MoreSessions > *s.MoreSessions {
 			s.MoreSessions = r.Questions[i].MoreSessions
 		}
-		for _, a := range asks() {
+		for _, a := range questionForms() {
 			if a.id == q.ID {
 				about = append(about, a.about)
 			}
@@ -506,7 +515,7 @@ func counted(n int, thing string) string {
 // thousands writes a number from 0 to 999,999 with a comma.
 func thousands(n int) string {
 	if n < 1000 {
-		return fmt.Sprint(n)
+		return strconv.Itoa(n)
 	}
 	return fmt.Sprintf("%d,%03d", n/1000, n%1000)
 }

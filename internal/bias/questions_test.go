@@ -33,6 +33,7 @@ func found(r Report) (ids []string) {
 
 // TestQuestions holds that a planted effect is found at its question and at no other, and that the summary names it.
 func TestQuestions(t *testing.T) {
+	t.Parallel()
 	for id, effects := range map[string]biassim.Effects{
 		"":       {},
 		"place":  {Position: []float64{0.8}},
