@@ -278,9 +278,9 @@ func TestFirstPaint(t *testing.T) {
 	}
 }
 
-// TestDemo holds that a demo says on every view that it is one, and that its questions are asked with one click. Another
+// TestDemoOffers holds that a demo says on every view that it is one, and that its questions are asked with one click. Another
 // daemon says nothing of it.
-func TestDemo(t *testing.T) {
+func TestDemoOffers(t *testing.T) {
 	t.Parallel()
 	origin := daemon(t, nil, members()...)
 	p := open(t, origin, "")

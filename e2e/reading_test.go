@@ -296,9 +296,9 @@ func TestRightToLeft(t *testing.T) {
 	p.shot("arabic")
 }
 
-// TestEnterOnAPhone holds that Enter begins a new line where the keyboard is on the screen, that the field grows, and that the
+// TestFollowUpOnAPhone holds that Enter begins a new line where the keyboard is on the screen, that the field grows, and that the
 // button sends.
-func TestEnterOnAPhone(t *testing.T) {
+func TestFollowUpOnAPhone(t *testing.T) {
 	t.Parallel()
 	p := open(t, daemon(t, nil, members()...), "")
 	p.ask("Where is Enter?")

@@ -35,7 +35,7 @@ function life(model, since) {
       }
     }),
     say: (words) => { preview.textContent = tame(words); },
-    // finish shows how it ended, and after how long.
+    // finish shows how the work of the member ended, and after how many ms.
     finish: (status, ms, words) => {
       s.ended = true;
       s.state(status);
@@ -137,7 +137,7 @@ function tab(model, since, i) {
       if (!s.panel.hidden) text.set(whole, false);
       s.say(whole.length > 160 ? `… ${plain(whole.slice(-160), 200)}` : plain(whole, 200));
     },
-    // end shows the whole answer, or "" for a failure. What is drawn of it already stays, and does not move.
+    // end shows the whole answer. It is "" for a failure. The text that is drawn already stays where it is.
     end: (status, ms, whole, ...content) => {
       s.finish(status, ms, "");
       prose.removeAttribute("aria-busy");
@@ -197,7 +197,7 @@ function review(model) {
   });
 }
 
-// reviewInto shows a review in its place: the words, and beside them the ballot, which is the key to the letters.
+// reviewInto shows a review: the text, and beside it the ballot. The ballot says whose answer each letter is.
 export function reviewInto(seat, r) {
   if (seat.ended) return;
   const ballot = r.parsed_ranking;
@@ -246,7 +246,7 @@ function places(ballot) {
 
 const known = (value) => (value == null ? "–" : String(value));
 
-// named is a reviewer's text with the names of the members in place of the letters of its slate.
+// named replaces the letters in a review by the names of the members.
 const named = (words, { label_to_model: slate }) => words.replaceAll(/\bResponse [A-Z]{1,2}\b/g, (label) =>
   (slate[label] ? slate[label].model.replaceAll(/[\\`*_~[\]<>$|#]/g, "\\$&") : label));
 

@@ -67,7 +67,7 @@ export function count(n, thing) {
 
 const small = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"];
 
-// few writes a small number as a word, for the middle of a sentence. Few is for its beginning.
+// few writes a small number as a word. Few begins the word with a capital letter.
 export const few = (n) => small[n] ?? n.toLocaleString("en");
 export const Few = (n) => few(n).replace(/^./, (letter) => letter.toUpperCase());
 

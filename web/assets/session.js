@@ -1,21 +1,15 @@
 // The view of one session. It is built from the events and the request of the session. So the view is the same live,
 // after a reload, after the end, and for every reader with the same token.
 
-import { answerInto, answerTabs, comparison, key, opinions, reviewInto, reviewList } from "./answers.js";
+import { download, menu, notifier, steady, sure } from "./controls.js";
+import { answerInto, answerTabs, comparison, opinions, reviewInto, reviewList } from "./answers.js";
 import { ask, cancel, convene, councils, follow, get, isFinal, keep, kept, now, request, session, tryAgain } from "./api.js";
-import { bar, costing, differences, findings, spent, standings, totals, verdict } from "./audit.js";
-import { copyButton, count, el, few, Few, lasting, listed, nth, number, problem, save, sendOnEnter, tame, usd } from "./dom.js";
+import { bar, costing, differences, findings, standings, totals, verdict } from "./audit.js";
+import { copyButton, count, el, few, Few, lasting, nth, number, problem, sendOnEnter, tame } from "./dom.js";
+import { missing, paper, reasons, shared, stages, written } from "./ending.js";
 import { discard } from "./history.js";
 import { growing, ready, show } from "./markdown.js";
-import { decided, fewFirst, origin } from "./modes.js";
-
-const fallbacks = {
-  second_chairman: (s) => `The chairman failed; ${s.model} wrote the answer in its place.`,
-  top_ranked: (s) => `No chairman could write: this is the answer that was ranked first, by ${s.model}, unchanged.`,
-  first_answer: (s) => `No chairman could write and there is no ranking: this is the first answer, by ${s.model}, unchanged.`,
-};
-
-const stages = { stage1: "Answers", stage2: "Reviews", stage3: "Final answer" };
+import { decided, fewFirst } from "./modes.js";
 
 // watch shows a session until it ends or the signal is aborted.
 export async function watch(section, signal, id) {
@@ -201,7 +195,7 @@ function layout(section, signal, id) {
   const agreed = el("p", { class: "agreed" }), map = el("div", { class: "map", hidden: true });
   const agreement = part("Agreement", "Do they agree?", agreed, map);
   const further = part("Continue", "Continue");
-  let redraw = () => {}; // draws the choices of the form of preferences again
+  let redraw = () => {}; // draws the form of preferences again
   const opened = new Set(); // members whose answers the reader has opened
   const still = steady(section, signal);
   const answers = answerTabs((model) => {
@@ -212,7 +206,9 @@ function layout(section, signal, id) {
     still.hold();
     if (room.style.height) return;
     room.style.height = `${room.offsetHeight}px`;
-    for (const [name, value] of Object.entries({ tabindex: "0", role: "region", "aria-label": "The answer so far" })) space.setAttribute(name, value);
+    space.tabIndex = 0;
+    space.role = "region";
+    space.ariaLabel = "The answer so far";
   }), reviews = reviewList();
   const compared = el("div");
   const wholeAnswers = part("Answers", "Answers", answers.list, answers.panels, compared);
@@ -220,12 +216,13 @@ function layout(section, signal, id) {
   const ranking = el("div", { class: "ranking" }), audit = el("div", { class: "audit" }), versions = el("div");
   const wholeReviews = el("div", { class: "reviews" }, el("h3", {}, "Ballots"), el("p", { class: "hint" },
     "Each reviewer saw the other answers without names, in an order of its own. "
-    + "The letters in a review are those of that order. The table beside it says whose answer each letter is."), reviews.list);
+    + "So a letter means another answer in each review. The table beside a review is its key."), reviews.list);
   const judging = part("Judged", "How it was judged", el("details", { class: "fold" },
     el("summary", {}, "Ranking, ballots, audit, versions"), ranking, wholeReviews, audit, versions));
   const more = el("div", { class: "tools more" });
-  const members = el("div", {}, el("h2", {}, "Members"), answers.rows), reviewers = el("div", { hidden: true }, el("h2", {}, "Reviewers"), reviews.rows);
-  const progress = el("div", { class: "progress" }, el("ol", { class: "steps", "aria-label": "Progress" }, [...steps.values()]), members, reviewers);
+  const reviewers = el("div", { hidden: true }, el("h2", {}, "Reviewers"), reviews.rows);
+  const progress = el("div", { class: "progress" }, el("ol", { class: "steps", "aria-label": "Progress" }, [...steps.values()]),
+    el("div", {}, el("h2", {}, "Members"), answers.rows), reviewers);
   const ranked = el("div", { hidden: true });
   const figures = part("Figures", "Time and cost"), bill = el("div", { class: "hint" }), warnings = el("div");
   const conversed = el("div"); // It holds links to the earlier and later turns of the conversation.
@@ -264,7 +261,8 @@ function layout(section, signal, id) {
     for (const step of steps.values()) step.removeAttribute("aria-current");
     prose.setAttribute("aria-busy", "false");
     room.style.height = "";
-    for (const name of ["tabindex", "role", "aria-label"]) space.removeAttribute(name);
+    space.removeAttribute("tabindex");
+    space.role = space.ariaLabel = null;
     if (mark) view.title(mark);
     if (mark === "✓") notify.tell();
   };
@@ -273,7 +271,7 @@ function layout(section, signal, id) {
 
   let keeps = false; // whether the daemon keeps feedback
   // seen returns the members whose answers the reader has opened.
-  const seen = () => [...new Set([...opened, ...[...compared.querySelectorAll("details[open] select")].map((select) => select.value)])]
+  const seen = () => [...opened.union(new Set([...compared.querySelectorAll("details[open] select")].map((select) => select.value)))]
     .filter((model) => ended?.stage1?.some((a) => a.model === model && a.status === "ok"));
   // prefer shows a form in which the reader chooses among the answers that they have opened.
   const prefer = async () => {
@@ -362,9 +360,9 @@ function layout(section, signal, id) {
     // team names the council and its members. It is called with the name of the council when that is known.
     team: (council) => {
       view.council = council ?? view.council;
-      const names = [...answers.seats.keys()], all = judged ? voters : names;
-      team.textContent = tame([view.council, all.length === 0 ? null : all.length <= 4 ? all.join(", ") : count(all.length, judged ? "judge" : "member")]
-        .filter(Boolean).join(" · "));
+      const all = judged ? voters : [...answers.seats.keys()];
+      const names = all.length <= 4 ? all.join(", ") : count(all.length, judged ? "judge" : "member");
+      team.textContent = tame([view.council, names].filter(Boolean).join(" · "));
     },
     council: null,
     say: (words) => { said.textContent = words; },
@@ -428,15 +426,18 @@ function layout(section, signal, id) {
         tab.focus({ preventScroll: true });
         tab.scrollIntoView({ block: "center" });
       } }, model);
-      ranked.replaceChildren(el("h2", {}, "Ranking"), ranks.every((rank) => rank == null) ? el("p", { class: "hint" }, "Not ranked.") : el("ul", { class: "ranked" },
-        rows.map(({ model, final_rank: rank, borda_normalized: share }) => el("li", {}, el("span", { class: "place" }, nth(rank, ranks)), go(model),
-          share == null ? null : el("span", { class: "share", title: "Share of the votes, by Borda count: 1 is always first, 0 always last" }, bar(share), number(share))))));
+      const title = "Share of the votes, by Borda count: 1 is always first, 0 always last";
+      ranked.replaceChildren(el("h2", {}, "Ranking"), ranks.every((rank) => rank == null) ? el("p", { class: "hint" }, "Not ranked.")
+        : el("ul", { class: "ranked" }, rows.map(({ model, final_rank: rank, borda_normalized: share }) => el("li", {},
+          el("span", { class: "place" }, nth(rank, ranks)), go(model),
+          share == null ? null : el("span", { class: "share", title }, bar(share), number(share))))));
     },
     // compare offers the texts of a session side by side, those of these members in their order.
     compare: (s, order) => {
       const good = order.map((model) => s.stage1.find((a) => a.model === model)).filter((a) => a?.response)
         .map((a) => ({ name: `The answer of ${a.model}`, model: a.model, text: a.response }));
-      if (s.stage3?.response && !["top_ranked", "first_answer"].includes(s.stage3.fallback)) good.unshift({ name: "The final answer", model: "", text: s.answer });
+      const verbatim = ["top_ranked", "first_answer"].includes(s.stage3?.fallback);
+      if (s.stage3?.response && !verbatim) good.unshift({ name: "The final answer", model: "", text: s.answer });
       if (good.length > 1) compared.replaceChildren(comparison(good));
     },
     text: (so, isFinal) => {
@@ -479,7 +480,8 @@ function layout(section, signal, id) {
       if (s.status === "degraded") notice("warn", missing(s, voters, judged), reasons(s.degradation));
       const rest = s.metadata.warnings.filter((w) => w.code !== "cost_uncertain"); // the bill says that one
       if (rest.length) warnings.replaceChildren(el("div", { class: "notice warn" }, rest.map((w) => el("p", {}, w.message))));
-      took.replaceChildren(`Took ${lasting(timing.total_ms)} · ${costing(usage.total)}`, s.status === "degraded" ? badge(s.status) : "");
+      const sum = `${lasting(timing.total_ms)} · ${costing(usage.total)}`;
+      took.replaceChildren(`Took ${sum}`, s.status === "degraded" ? badge(s.status) : "");
       took.hidden = false;
       figures.replaceChildren(figures.firstChild, el("details", { class: "fold" },
         el("summary", {}, `${lasting(timing.total_ms)}, ${costing(usage.total)}`), totals(s)), bill, warnings);
@@ -501,9 +503,8 @@ function layout(section, signal, id) {
       const neutral = body.code === "cancelled";
       over(neutral ? "■" : "✗", ["cancelled", "interrupted"].includes(body.code));
       answers.order([]);
-      const shared = [...Map.groupBy(body.errors ?? [], (e) => JSON.stringify([e.message, e.fix])).values()].map((group) =>
-        ({ ...group[0], field: group.length > 1 ? `${Few(group.length)} members, ${listed(group.map((e) => e.field))}` : group[0].field }));
-      const shown = problem({ body: neutral ? { title: "Cancelled", detail: "what had arrived by then is below" } : { ...body, errors: shared } });
+      const cause = neutral ? { title: "Cancelled", detail: "what had arrived is below" } : { ...body, errors: shared(body.errors ?? []) };
+      const shown = problem({ body: cause });
       if (neutral) shown.classList.remove("bad");
       notices.append(shown);
       took.replaceChildren(badge(neutral ? "cancelled" : "failed"));
@@ -558,139 +559,6 @@ function layout(section, signal, id) {
   return view;
 }
 
-// steady keeps an answer that the reader has opened where it is on the screen, when something above it grows. Not every
-// browser does so by itself, and none does at the top of a page.
-function steady(section, signal) {
-  let held = false, place = null;
-  let at = 0; // where the place begins in the document, in pixels
-  let owed = 0; // a part of a pixel: a browser scrolls by whole ones
-  const top = () => place.getBoundingClientRect().top + scrollY + owed;
-  const settle = () => {
-    const grown = top() - at;
-    at += grown;
-    if (!held || grown === 0 || at - grown - scrollY > innerHeight) return;
-    const before = scrollY;
-    scrollBy({ top: owed + grown, behavior: "instant" });
-    owed += grown - (scrollY - before);
-    if (Math.abs(owed) > 1) owed = 0; // the page is too short to scroll so far
-    place.style.top = `${-owed}px`;
-  };
-  const observer = new ResizeObserver(settle);
-  const release = ({ target }) => {
-    if (!place.closest("section").contains(target)) held = false;
-    section.classList.toggle("held", held);
-  };
-  for (const event of ["pointerdown", "keydown"]) section.addEventListener(event, release, { signal });
-  signal.addEventListener("abort", () => {
-    observer.disconnect();
-    section.classList.remove("held");
-  });
-  return {
-    watch: (node) => {
-      place = node;
-      at = top();
-      observer.observe(section.firstChild);
-    },
-    settle: () => { if (held) settle(); },
-    hold: () => {
-      held = true;
-      section.classList.add("held");
-      at = top();
-    },
-  };
-}
-
-// sure asks the reader whether to cancel a session on which so much is spent. An unknown amount is null.
-async function sure(dollars) {
-  const dialog = el("dialog", { class: "sure", "aria-labelledby": "sure-title" }, el("form", { method: "dialog" },
-    el("h2", { id: "sure-title" }, "Stop now?"), el("p", {}, `What is spent stays spent${dollars ? `: ${usd(dollars)}` : ""}.`),
-    el("div", { class: "row end" }, el("button", { value: "" }, "Go on"), el("button", { value: "stop", class: "primary" }, "Stop"))));
-  document.body.append(dialog);
-  const answer = new Promise((resolve) => { dialog.onclose = () => resolve(dialog.returnValue === "stop"); });
-  dialog.showModal();
-  const stop = await answer;
-  dialog.remove();
-  return stop;
-}
-
-// notifier returns a button that asks for the permission to notify the reader, and the function tell. That function
-// notifies the reader that the answer is there, if the reader has allowed it and does not look at the page.
-function notifier(question, signal) {
-  const able = "Notification" in globalThis && isSecureContext;
-  const button = el("button", { type: "button", class: "quiet", hidden: !able || Notification.permission !== "default", onclick: async () => {
-    const permission = await Notification.requestPermission();
-    button.disabled = permission !== "default";
-    button.textContent = { granted: "You will be notified", denied: "Notifications are blocked" }[permission] ?? "Notify me";
-  } }, "Notify me");
-  const tell = () => {
-    if (signal.aborted || !able || Notification.permission !== "granted" || document.hasFocus()) return;
-    try {
-      const note = new Notification("The answer is there", { body: question().slice(0, 120), icon: "assets/icon.svg" });
-      note.onclick = () => {
-        focus();
-        note.close();
-      };
-    } catch { /* a phone has notifications only for service workers */ }
-  };
-  return { button, tell };
-}
-
-// menu returns a button that shows others below it.
-function menu(label, buttons, signal) {
-  const details = el("details", { class: "drop" }, el("summary", {}, label), el("div", {}, buttons));
-  const close = (event) => { if (!details.contains(event.target)) details.open = false; };
-  document.addEventListener("click", close, { signal });
-  details.addEventListener("keydown", (event) => {
-    if (event.key !== "Escape") return;
-    details.open = false;
-    details.firstChild.focus();
-  });
-  for (const button of buttons) button.addEventListener("click", () => { details.open = false; });
-  return details;
-}
-
-// written says who wrote the final answer, and from which answers.
-function written(s, judged) {
-  if (judged) {
-    const rows = s.metadata.aggregate_rankings, first = rows.filter((row) => row.final_rank === 1).map((row) => row.model);
-    return first.length === 0 ? "No answer was ranked." : `Ranked first: ${listed(first)}.`;
-  }
-  if (!s.stage3) return origin(s);
-  if (["top_ranked", "first_answer"].includes(s.stage3.fallback)) return fallbacks[s.stage3.fallback](s.stage3);
-  const from = s.stage1.filter((a) => a.status === "ok").map((a) => a.model);
-  return `Written by ${s.stage3.model}${s.stage3.fallback ? "" : ", the chairman"}, from the answers of ${listed(from)} · ${spent(s.stage3)}`;
-}
-
-// missing says in one paragraph what a degraded session lacks, and what that means for its answer.
-function missing(s, voters, judged) {
-  const failed = s.stage1.filter((a) => a.status !== "ok" && a.error).length, there = s.stage1.filter((a) => a.response).length;
-  const asked = s.metadata.first && !s.metadata.first.convened ? s.metadata.first.asked.length : s.stage1.length;
-  const votes = s.stage2.filter((r) => r.status === "ok").length, mute = s.stage2.length - votes;
-  const unranked = voters.length > 0 && s.metadata.aggregate_rankings.every((row) => row.final_rank == null);
-  const parts = [
-    failed > 0 ? `${few(failed)} of ${few(asked)} members failed` : null,
-    mute > 0 ? `${few(mute)} of ${few(s.stage2.length)} ${judged ? "judges" : "reviewers"} gave no ballot` : null,
-  ].filter(Boolean);
-  const lack = parts.length ? `${parts.join(", and ")}${unranked ? ", so nobody could rank" : ""}.` : "";
-  const basis = judged ? (votes > 0 ? `The ranking rests on ${count(votes, "ballot")}.` : "")
-    : s.stage3?.fallback ? fallbacks[s.stage3.fallback](s.stage3)
-    : !s.stage3 && unranked ? "This is one member’s answer."
-    : `The answer rests on ${count(there, "answer")}${voters.length > 0 && !unranked ? ` and ${count(votes, "ballot")}` : ""}.`;
-  return el("p", {}, el("strong", {}, "Degraded. "), `${lack.replace(/^./, (letter) => letter.toUpperCase())} ${basis}`.trim());
-}
-
-// reasons says why members failed. A reason that several share, or that holds in several stages, is said once.
-function reasons(degradation) {
-  const grouped = (list, by) => [...Map.groupBy(list, (item) => JSON.stringify(by(item))).values()];
-  const inStages = grouped(degradation, (d) => [d.stage, d.code, d.message])
-    .map((group) => ({ ...group[0], names: group.map((d) => d.model) }));
-  return el("details", { class: "fold" }, el("summary", {}, "Reasons"),
-    el("ul", {}, grouped(inStages, (r) => [r.code, r.message, r.names]).map((group) => {
-      const [{ code, message, names }] = group, who = names.length > 1 ? `${few(names.length)} members, ${listed(names)}` : names[0];
-      return el("li", {}, `${listed(group.map((r) => stages[r.stage]))}: ${who}: ${message} (${code})`);
-    })));
-}
-
 // part makes a section of the view, hidden until it has content.
 function part(name, title, ...content) {
   const heading = el("h2", {}, title);
@@ -707,12 +575,14 @@ function usually({ sessions, median_ms: median, p90_ms: most }) {
 
 // thread shows links to the turns of a conversation, if it has several. An older daemon does not know conversations.
 async function thread(place, id, signal) {
-  const { sessions } = await get(`v1/council?${new URLSearchParams({ thread: id })}`, { unasked: true }).catch(() => ({ sessions: [] }));
+  const path = `v1/council?${new URLSearchParams({ thread: id })}`;
+  const { sessions } = await get(path, { unasked: true }).catch(() => ({ sessions: [] }));
   const own = sessions.find((s) => s.session_id === id)?.thread;
   const turns = sessions.filter((s) => own && s.thread === own).sort((a, b) => Date.parse(a.created) - Date.parse(b.created));
   if (signal.aborted || turns.length < 2) return;
   place.replaceChildren(el("h2", {}, "Conversation"), el("ol", { class: "thread" }, turns.map((s) => el("li", {},
-    el("a", { href: `#/session/${s.session_id}`, dir: "auto", "aria-current": s.session_id === id ? "page" : null }, s.title || s.query)))));
+    el("a", { href: `#/session/${s.session_id}`, dir: "auto", "aria-current": s.session_id === id ? "page" : null },
+      s.title || s.query)))));
 }
 
 // conversation shows the earlier turns, folded.
@@ -786,33 +656,4 @@ function followUp(id, what, answered) {
   el("div", { class: "ask" }, field, button), trouble);
   sendOnEnter(field, form);
   return form;
-}
-
-// download makes a button that saves a text as a file.
-function download(label, name, type, text) {
-  return el("button", { type: "button", class: "plain", onclick: () => save(new Blob([text()], { type }), name) }, label);
-}
-
-// paper is a session as a Markdown document. The argument charted has the parts with its map.
-function paper(s, what, charted) {
-  const lines = [];
-  for (const m of what?.messages ?? [{ role: "user", content: what?.query ?? s.query }]) {
-    lines.push(`# ${{ user: "Question", assistant: "Earlier answer", system: "Instructions" }[m.role] ?? m.role}`, m.content);
-  }
-  const { first } = s.metadata;
-  if (first) lines.push(decided(first));
-  lines.push("# Final answer", s.answer);
-  if (!s.stage3) lines.push(origin(s));
-  lines.push(...charted);
-  const rows = s.metadata.aggregate_rankings, ranks = rows.map((r) => r.final_rank);
-  const ranking = rows.map((r) => `- ${nth(r.final_rank, ranks)}: ${r.model}${r.final_rank == null ? "" : ` (${r.borda_normalized.toFixed(2)})`}`).join("\n");
-  if (s.stage2.length > 0) lines.push("# Ranking", ranking || "None.");
-  for (const a of s.stage1) lines.push(`# Answer of ${a.model}`, a.response ?? `Failed: ${a.error?.message}`);
-  for (const r of s.stage2) {
-    lines.push(`# Review by ${r.model}`);
-    if (Object.keys(r.label_to_model).length > 0) lines.push(`Key: ${key(r)}.`);
-    lines.push(r.ranking ?? `Failed: ${r.error?.message}`);
-  }
-  lines.push(`Session ${s.session_id}, ${s.created}, ${s.status}.`);
-  return `${lines.join("\n\n")}\n`;
 }
