@@ -368,7 +368,7 @@ func TestCancelSaysWhatIsSpent(t *testing.T) {
 	p.ask("What is spent?")
 	p.until(seats(reviews) + ` === "amber reviewing, birch reviewing, cedar reviewing, dune reviewing"`)
 	p.do(chromedp.Evaluate[chromedp.Void](`[...document.querySelectorAll("#session .actions button")].find((b) => b.textContent === "Cancel").click()`))
-	p.until(`/^Stop now\?What is spent stays spent: \$0\.\d+\.Go onStop$/.test(document.querySelector("dialog.sure")?.textContent)`)
+	p.until(`/^Stop now\?What is spent stays spent: \$0\.\d+\.Keep runningStop$/.test(document.querySelector("dialog.sure")?.textContent)`)
 	for _, violation := range p.violations() {
 		t.Error(violation)
 	}

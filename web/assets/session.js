@@ -1,7 +1,7 @@
 // The view of one session. It is built from the events and the request of the session. So the view is the same live,
 // after a reload, after the end, and for every reader with the same token.
 
-import { download, menu, notifier, steady, sure } from "./controls.js";
+import { download, menu, notifier, steady, sure } from "./reading.js";
 import { answerInto, answerTabs, comparison, opinions, reviewInto, reviewList } from "./answers.js";
 import { ask, cancel, convene, councils, follow, get, isFinal, keep, kept, now, request, session, tryAgain } from "./api.js";
 import { bar, costing, differences, findings, standings, totals, verdict } from "./audit.js";
@@ -503,14 +503,15 @@ function layout(section, signal, id) {
       const neutral = body.code === "cancelled";
       over(neutral ? "■" : "✗", ["cancelled", "interrupted"].includes(body.code));
       answers.order([]);
-      const cause = neutral ? { title: "Cancelled", detail: "what had arrived is below" } : { ...body, errors: shared(body.errors ?? []) };
-      const shown = problem({ body: cause });
+      const shown = problem({
+        body: neutral ? { title: "Cancelled", detail: "what had arrived is below" } : { ...body, errors: shared(body.errors ?? []) },
+      });
       if (neutral) shown.classList.remove("bad");
       notices.append(shown);
       took.replaceChildren(badge(neutral ? "cancelled" : "failed"));
       took.hidden = false;
       agreement.hidden = agreed.textContent === "";
-      judging.hidden = reviews.seats.size === 0;
+      judging.hidden = ![...reviews.seats.values()].some((r) => r.ended);
       view.say({ cancelled: "The session was cancelled.", interrupted: "The session was interrupted." }[body.code] ?? "The session failed.");
       ended = {};
       view.further();
@@ -590,7 +591,8 @@ function conversation(messages) {
   const turns = messages.filter((m) => m.role === "user").length;
   return el("details", { class: "fold before" }, el("summary", {}, `Earlier in this conversation: ${count(turns, "question")}`),
     messages.map((m) => el("div", { class: `turn ${m.role}` },
-      el("p", { class: "hint" }, { user: "Question", assistant: "Answer", system: "Instructions" }[m.role] ?? m.role), show(el("div", { class: "prose" }), m.content))));
+      el("p", { class: "hint" }, { user: "Question", assistant: "Answer", system: "Instructions" }[m.role] ?? m.role),
+      show(el("div", { class: "prose" }), m.content))));
 }
 
 // askOthers makes a button for a session that only some members answered. The button asks the others, in a new session,

@@ -48,7 +48,7 @@ export function steady(section, signal) {
 export async function sure(dollars) {
   const dialog = el("dialog", { class: "sure", "aria-labelledby": "sure-title" }, el("form", { method: "dialog" },
     el("h2", { id: "sure-title" }, "Stop now?"), el("p", {}, `What is spent stays spent${dollars ? `: ${usd(dollars)}` : ""}.`),
-    el("div", { class: "row end" }, el("button", { value: "" }, "Go on"), el("button", { value: "stop", class: "primary" }, "Stop"))));
+    el("div", { class: "row end" }, el("button", { value: "" }, "Keep running"), el("button", { value: "stop", class: "primary" }, "Stop"))));
   document.body.append(dialog);
   const answer = new Promise((resolve) => { dialog.onclose = () => resolve(dialog.returnValue === "stop"); });
   dialog.showModal();
