@@ -151,7 +151,7 @@ func (c askCmd) checkNoQuestion() error {
 	}
 }
 
-// session runs the council in this process, has a daemon run or convene it, or follows a session of a daemon. bill is
+// session runs the council in this process, has a daemon run or convene it, or follows a session of a daemon. bill
 // says what the session cost.
 func (c askCmd) session(
 	ctx context.Context, std IO, cfg config.Config, request council.Request, p *progress,

@@ -271,7 +271,7 @@ func (d *Daemon) openDoors(ctx context.Context, o Options, connections int, node
 	options := httpapi.Options{
 		Council: d.engine, Offers: d.engine.Offers, Budget: d.engine, Spend: d, Daemon: d, Comparer: d.engine,
 		Models: cfg.Models, Origins: cfg.CORSOrigins, AllowedModels: cfg.AllowedModels,
-		Demo: o.Demo, MaxQueryBytes: int64(cfg.MaxQueryBytes),
+		Shown:  httpapi.Shown{MaxQueryBytes: int64(cfg.MaxQueryBytes), Demo: o.Demo},
 		Tokens: d.tokens, MaxSessions: cfg.MaxSessions, Connections: connections,
 		Kept: sessions.Options{
 			Retention: cfg.SessionRetention, Kept: cfg.SessionsKept, KeptBytes: int64(cfg.SessionsKeptBytes),

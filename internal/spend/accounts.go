@@ -1000,7 +1000,7 @@ type Limit struct {
 	Reserved USD        `json:"reserved_usd"` // reserved by sessions that run
 	Left     USD        `json:"left_usd"`
 	ResetsAt *time.Time `json:"resets_at"` // null in ScopeSession
-	// Hard says that no call passes the limit. Otherwise calls that are under way may pass it.
+	// Hard is true if no call can pass the limit. Calls that are under way may pass a soft limit.
 	Hard bool `json:"hard"`
 	// Sentence says what is left of the limit, or in ScopeSession what the limit does.
 	Sentence string `json:"sentence"`

@@ -43,8 +43,8 @@ type Estimate struct {
 	// LimitSentence says what a cost limit of a session does.
 	LimitSentence string `json:"limit_sentence"`
 
-	why  string // Refusal in one sentence, without the names of fields
-	rest *USD // the expected cost of the calls after the members that begin, or nil
+	why  string // Refusal without the names of fields
+	rest *USD   // the expected cost of the calls after the members that begin, or nil
 }
 
 // Figure is the part of an estimate for one stage or one model.

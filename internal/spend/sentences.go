@@ -78,7 +78,8 @@ type costing struct {
 	unpriced        []string
 }
 
-// sentence returns a sentence such as "9 calls, about $0.32, at most $0.60."
+// sentence returns the sentence of an estimate, such as "9 calls, about $0.32, at most $0.60.", or says why there is
+// none.
 func (c costing) sentence() string {
 	text := c.calls
 	expected := c.expected
@@ -129,8 +130,8 @@ func (e *Estimate) say() {
 	e.BudgetSentence = e.budget()
 }
 
-// usual returns a sentence for a council, before there is a question: "9 calls, about $0.32." It says no upper limit,
-// because that depends on the length of the question.
+// usual returns the sentence for a council, before there is a question: "9 calls, about $0.32." It leaves the upper limit
+// out, because the limit depends on the length of the question.
 func (c costing) usual() string {
 	switch {
 	case c.expected != nil:

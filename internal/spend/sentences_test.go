@@ -151,16 +151,23 @@ func TestCostOf(t *testing.T) {
 		return s
 	}
 	today := []Limit{{Scope: ScopeDay, Sentence: "$4.97 of today's $5.00 left."}}
-	for want, got := range map[string]SessionCost{
-		"It cost $0.31.":          CostOf(session(new(0.3149), false), nil, nil),
-		"It cost at least $0.31.": CostOf(session(new(0.3149), true), nil, nil),
-		"The cost is unknown. $4.97 of today's $5.00 left.":                              CostOf(session(nil, true), new(1.0), today),
-		"It cost $0.31. $0.69 of the session's $1.00 left. $4.97 of today's $5.00 left.": CostOf(session(new(0.31), false), new(1.0), today),
-		"It cost $0.55. $0.05 over the session's limit of $0.50.":                        CostOf(session(new(0.55), false), new(0.5), nil),
-		"It cost $0.31. $0.10 of the cost is uncertain, because it is.":                  CostOf(session(new(0.31), false, council.Warning{Code: council.WarnCostUncertain, Message: "$0.10 of the cost is uncertain, because it is"}), nil, nil),
+	uncertain := council.Warning{Code: council.WarnCostUncertain, Message: "$0.10 of the cost is uncertain, because it is"}
+	for _, c := range []struct {
+		want string
+		got  SessionCost
+	}{
+		{"It cost $0.31.", CostOf(session(new(0.3149), false), nil, nil)},
+		{"It cost at least $0.31.", CostOf(session(new(0.3149), true), nil, nil)},
+		{"The cost is unknown. $4.97 of today's $5.00 left.", CostOf(session(nil, true), new(1.0), today)},
+		{
+			"It cost $0.31. $0.69 of the session's $1.00 left. $4.97 of today's $5.00 left.",
+			CostOf(session(new(0.31), false), new(1.0), today),
+		},
+		{"It cost $0.55. $0.05 over the session's limit of $0.50.", CostOf(session(new(0.55), false), new(0.5), nil)},
+		{"It cost $0.31. $0.10 of the cost is uncertain, because it is.", CostOf(session(new(0.31), false, uncertain), nil, nil)},
 	} {
-		if got.Sentence != want {
-			t.Errorf("got %q, want %q", got.Sentence, want)
+		if c.got.Sentence != c.want {
+			t.Errorf("got %q, want %q", c.got.Sentence, c.want)
 		}
 	}
 	if c := CostOf(session(new(0.31), false), new(1.0), today); c.Cost != "$0.31" || c.Left != "$0.69 of the session's $1.00 left. $4.97 of today's $5.00 left." {

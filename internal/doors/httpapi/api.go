@@ -151,6 +151,13 @@ type Offer struct {
 	Default bool // the council of requests that name none
 }
 
+// Shown is what the list of councils shows besides the councils.
+type Shown struct {
+	MaxQueryBytes int64 // the size of the longest question, in bytes
+	// Demo holds the questions that a demo offers. It is nil if the daemon is no demo.
+	Demo []string
+}
+
 // Options configure the interface. A field is required unless its comment says what its zero value means.
 type Options struct {
 	Council Council
@@ -167,10 +174,8 @@ type Options struct {
 	Models []string
 	// AllowedModels are the models that a request may name in addition to Models.
 	AllowedModels []string
-	// Demo holds the questions that a demo offers. It is nil if the daemon is no demo.
-	Demo []string
-	// MaxQueryBytes is the size of the longest question, in bytes. The list of councils shows it.
-	MaxQueryBytes int64
+	// Shown is what the list of councils shows besides the councils.
+	Shown Shown
 	// Origins are the web origins whose pages may call the interface from a browser. The daemon's own page always may.
 	Origins []string
 	// Tokens are the tokens of the callers. Without tokens every caller may call, but only by a loopback name.

@@ -86,8 +86,8 @@ func (a *API) Offers(r *http.Request) ([]Offer, error) {
 // councils is GET /v1/councils.
 func (a *API) councils(w http.ResponseWriter, r *http.Request) error {
 	list := CouncilList{Councils: []CouncilCard{}, TakesEvents: a.o.Intake != nil}
-	if a.o.Demo != nil {
-		list.Demo = &Demo{Questions: a.o.Demo}
+	if a.o.Shown.Demo != nil {
+		list.Demo = &Demo{Questions: a.o.Shown.Demo}
 	}
 	offers, err := a.Offers(r)
 	if err != nil {
@@ -119,7 +119,7 @@ func (a *API) councils(w http.ResponseWriter, r *http.Request) error {
 			Sentence:      estimate.UsualSentence,
 			LimitSentence: estimate.LimitSentence,
 			MaxCostUSD:    plan.MaxCostUSD,
-			MaxQueryBytes: a.o.MaxQueryBytes,
+			MaxQueryBytes: a.o.Shown.MaxQueryBytes,
 			KeepsSessions: a.o.Kept.Journal != nil,
 			KeepsFeedback: a.o.Labels != nil && a.o.Labels.Key() != "",
 			Lately:        lately(a.sessions.Lately(plan.Council(), maxLately)),

@@ -31,7 +31,7 @@ func TestCouncils(t *testing.T) {
 	testkit.Slow(t)
 	t.Parallel()
 	s := start(t, nil, func(o *httpapi.Options, p *pipeline.Options) {
-		o.Models, o.AllowedModels, o.MaxQueryBytes = p.Models, p.AllowedModels, p.MaxQueryBytes
+		o.Models, o.AllowedModels, o.Shown.MaxQueryBytes = p.Models, p.AllowedModels, p.MaxQueryBytes
 		p.Reviewers, p.Chairman, p.ChairmanFallbacks, p.MaxCostUSD = []string{"amber", "birch"}, "birch", []string{"cedar"}, new(2.5)
 	})
 	card := fetch[httpapi.CouncilList](t, s, "/v1/councils").Councils[0]
@@ -118,7 +118,7 @@ func TestMoneyInOneVoice(t *testing.T) {
 
 func TestDemo(t *testing.T) {
 	demo := func(questions []string) *httpapi.Demo {
-		s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Demo = questions })
+		s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Shown.Demo = questions })
 		return fetch[httpapi.CouncilList](t, s, "/v1/councils").Demo
 	}
 	if got := demo(nil); got != nil {
