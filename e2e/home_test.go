@@ -416,6 +416,9 @@ func TestRememberedToken(t *testing.T) {
 		t.Error("the browser asks again for a token that it remembers")
 	}
 	shared.until(`document.getElementById("forget").checkVisibility()`)
+	shared.look(390, 844, "light")
+	shared.axe("remembered")
+	shared.shot("remembered")
 	shared.do(chromedp.Click(chromedp.ID("forget")))
 	shared.until(`document.getElementById("token")?.open`)
 	if kept := value[string](shared, `JSON.stringify(localStorage) + (sessionStorage.getItem("token") ?? "")`); strings.Contains(kept, "sixteen") {

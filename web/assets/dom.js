@@ -156,6 +156,9 @@ export function problem(error, lost = "") {
   if (error.unreachable) {
     return el("div", { class: "notice bad" }, el("p", {}, el("strong", {}, "The daemon does not answer."), lost && ` ${lost}`));
   }
+  if (error.status === 401) { // its detail is for programs
+    return el("div", { class: "notice bad" }, el("p", {}, el("strong", {}, "A valid token is needed."), " Reload this page to enter one. ", lost));
+  }
   return el("div", { class: "notice bad" },
     el("p", {}, el("strong", {}, body.title ?? "Something went wrong"), ": ", body.detail ?? error.message),
     body.errors?.length ? el("ul", {}, body.errors.map((e) => el("li", {}, `${e.field}: ${e.message}${e.fix ? `; ${e.fix}` : ""}`))) : null,

@@ -98,7 +98,9 @@ func (a *API) councils(w http.ResponseWriter, r *http.Request) error {
 		members := modelsOf(plan.Members())
 		reviewers := modelsOf(plan.Reviewers())
 		chairmen := modelsOf(plan.Chairmen())
-		estimate := a.estimateOf(plan)
+		newest := lately(a.sessions.Lately(plan.Council(), maxLately))
+		estimate := a.o.Spend.Estimate(plan)
+		expect(&estimate, newest)
 		var first *int
 		if plan.First > 0 {
 			first = &plan.First
@@ -122,7 +124,7 @@ func (a *API) councils(w http.ResponseWriter, r *http.Request) error {
 			MaxQueryBytes: a.o.Shown.MaxQueryBytes,
 			KeepsSessions: a.o.Kept.Journal != nil,
 			KeepsFeedback: a.o.Labels != nil && a.o.Labels.Key() != "",
-			Lately:        lately(a.sessions.Lately(plan.Council(), maxLately)),
+			Lately:        newest,
 		})
 	}
 	return WriteJSON(w, http.StatusOK, list)

@@ -105,17 +105,21 @@ func (a *API) estimateJudge(w http.ResponseWriter, r *http.Request, p *Problems,
 	return WriteJSON(w, http.StatusOK, a.estimateOf(plan))
 }
 
-// estimateOf returns the estimate of a plan. If the models have made too few calls to say what the session costs, it
-// is expected to cost as much as the newest sessions of the same council.
+// estimateOf returns the estimate of a plan.
 func (a *API) estimateOf(plan council.Plan) spend.Estimate {
 	e := a.o.Spend.Estimate(plan)
-	if e.Expected != nil {
-		return e
-	}
-	if l := lately(a.sessions.Lately(plan.Council(), maxLately)); l != nil && l.MedianCostUSD != nil {
-		e.Expect(new(spend.FromFloat(*l.MedianCostUSD)))
+	if e.Expected == nil {
+		expect(&e, lately(a.sessions.Lately(plan.Council(), maxLately)))
 	}
 	return e
+}
+
+// expect completes an estimate. If the models have made too few calls to say what the session costs, the session is
+// expected to cost as much as the newest sessions of the same council.
+func expect(e *spend.Estimate, l *Lately) {
+	if l != nil && l.MedianCostUSD != nil {
+		e.Expect(new(spend.FromFloat(*l.MedianCostUSD)))
+	}
 }
 
 // cost is GET /v1/council/{id}/cost.
