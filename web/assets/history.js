@@ -142,14 +142,14 @@ function fill(node, turns, again) {
   const newest = turns[0], first = turns.at(-1);
   const answered = turns.find((s) => s.answer)?.answer;
   node.replaceChildren(...[
-    el("a", { href: `#/session/${newest.session_id}` }, name(first)),
+    el("a", { href: `#/session/${newest.session_id}`, dir: "auto" }, name(first)),
     facts(newest, turns),
     actions(node, turns, again),
-    answered ? el("p", { class: "line" }, plain(answered)) : null,
+    answered ? el("p", { class: "line", dir: "auto" }, plain(answered)) : null,
     turns.length === 1 ? null : el("details", { class: "turns" },
       el("summary", {}, count(turns.length, "turn")),
       el("ol", {}, turns.toReversed().map((s) =>
-        el("li", {}, el("a", { href: `#/session/${s.session_id}` }, s.query || name(s)), " ", facts(s))))),
+        el("li", {}, el("a", { href: `#/session/${s.session_id}`, dir: "auto" }, s.query || name(s)), " ", facts(s))))),
   ].filter(Boolean));
 }
 
