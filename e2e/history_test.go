@@ -69,6 +69,7 @@ func TestHistory(t *testing.T) {
 		p.do(chromedp.Click(chromedp.CSS(row + " .menu summary")))
 		p.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(
 			`[...document.querySelectorAll("%s .menu button")].find((b) => b.textContent === %q).click()`, row, action)))
+		p.until(`document.getElementById("delete").open`)
 	}
 	choose("#sessions > ul > li:last-child", "Delete")
 	p.says("#delete-question", hostile)
