@@ -489,21 +489,21 @@ func TestUndefinedFigures(t *testing.T) {
 	}{
 		{"equal scores", func(_ int, r *council.BiasMetricRecord) {
 			r.ScoreValue = new(7.1)
-		}, "undefined: the scores do not vary, or the lengths do not", "undefined: the scores do not vary, or the positions do not"},
+		}, "undefined: the scores do not vary, or the lengths do not", "undefined: the scores do not vary, or the places do not"},
 		{"equal lengths", func(_ int, r *council.BiasMetricRecord) {
 			r.ResponseLengthChars = 800
 		}, "undefined: the scores do not vary, or the lengths do not", ""},
 		{"no positions", func(_ int, r *council.BiasMetricRecord) {
 			r.Position = nil
-		}, "", "0 sessions hold a score and a position: 10 are needed"},
+		}, "", "0 sessions hold a score and a place: 10 are needed"},
 		{"positions in nine sessions", func(i int, r *council.BiasMetricRecord) {
 			if i >= 9*12 {
 				r.Position = nil
 			}
-		}, "", "9 sessions hold a score and a position: 10 are needed"},
+		}, "", "9 sessions hold a score and a place: 10 are needed"},
 		{"no scores", func(_ int, r *council.BiasMetricRecord) {
 			r.ScoreValue = nil
-		}, "0 sessions hold a score and a length: 10 are needed", "0 sessions hold a score and a position: 10 are needed"},
+		}, "0 sessions hold a score and a length: 10 are needed", "0 sessions hold a score and a place: 10 are needed"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			records := recordsOf(25)

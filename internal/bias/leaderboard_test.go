@@ -285,7 +285,7 @@ func TestLeaderboardRanksOldBallotsByScore(t *testing.T) {
 // that, and not that there are none.
 func TestReportOfAnEarlySchemaSaysWhyItHasNoPositions(t *testing.T) {
 	for schema, want := range map[string]string{
-		"1.0.0": "are not trusted", "1.1.0": "are not trusted", council.RecordSchema: "no session tells the position",
+		"1.0.0": "are not trusted", "1.1.0": "are not trusted", council.RecordSchema: "no session tells the place",
 	} {
 		c := bias.NewCollector(bias.Options{Now: today})
 		for s := range 30 {

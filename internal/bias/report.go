@@ -331,7 +331,7 @@ func add(sums, terms []float64, times float64) {
 // positionCorrelation returns the correlation of score and position (ADR-017). early says that positions of an
 // early schema were left out.
 func (c *Collector) positionCorrelation(p pairs, w Window, early bool) Metric {
-	m := c.correlation("position_score_correlation", "position", p, w)
+	m := c.correlation("position_score_correlation", "place", p, w)
 	if early && p.clusters == 0 {
 		m.Reason = earlyPositions
 	}

@@ -57,6 +57,8 @@ func reports(t *testing.T) map[string]Report {
 
 	return map[string]Report{
 		"empty":       NewCollector(unlimited).Report(t.Context()),
+		"one":         collect(unlimited, recordsOf(1)).Report(t.Context()),
+		"single":      collect(unlimited, oneReviewer()).Report(t.Context()),
 		"collecting":  skipping.Report(t.Context()),
 		"preliminary": collect(unlimited, recordsOf(12)).Report(t.Context()),
 		"moderate":    collect(Options{Now: now.In(time.FixedZone("CET", 3600)), Settings: unlimited.Settings}, recordsOf(40)).Report(t.Context()),

@@ -12,7 +12,7 @@ import (
 )
 
 // earlyPositions says why positions from an early schema give no figure.
-const earlyPositions = "the positions in records of schema 1.1.0 and before are not trusted"
+const earlyPositions = "the places in records of schema 1.1.0 and before are not trusted"
 
 // maxPresent is the largest number of ids or values in Filter.Present.
 const maxPresent = 50

@@ -270,18 +270,18 @@ func writeEvents(b *bytes.Buffer, r bias.Report) {
 // writeProfiles writes the reviewers' profiles, the positions, and what the report does not measure.
 func writeProfiles(b *bytes.Buffer, r bias.Report) {
 	const (
-		profiles  = "\nReviewers (means with 95 % intervals; a harshness z below 0 is harsher):\n\n"
+		profiles  = "\nReviewers (means with 95 % intervals; a level below 0 is harsher):\n\n"
 		harshness = "\nOn the same answers (points; credible interval; drift in standard deviations):\n\n"
 	)
 	writeTable(b, profiles, "REVIEWER\tMEAN\tSTD\tREVIEWS", r.Reviewers, func(p bias.Profile) string {
 		mean := figure("%.2f", &p.Mean) + within("%.2f", p.MeanLower, p.MeanUpper)
 		return fmt.Sprintf("%s\t%s\t%s\t%d", clip(p.ReviewerID), mean, figure("%.2f", p.Std), p.Reviews)
 	})
-	writeTable(b, "\n", "REVIEWER\tHARSHNESS Z\tTIER", r.Reviewers, func(p bias.Profile) string {
+	writeTable(b, "\n", "REVIEWER\tLEVEL Z\tTIER", r.Reviewers, func(p bias.Profile) string {
 		z := figure("%+.2f", p.HarshnessZ) + within("%+.2f", p.HarshnessZLower, p.HarshnessZUpper)
 		return fmt.Sprintf("%s\t%s\t%s", clip(p.ReviewerID), z, p.Confidence)
 	})
-	writeTable(b, harshness, "REVIEWER\tRELATIVE HARSHNESS\tDRIFT", r.Reviewers, func(p bias.Profile) string {
+	writeTable(b, harshness, "REVIEWER\tLEVEL\tDRIFT", r.Reviewers, func(p bias.Profile) string {
 		relative := figure("%+.2f", p.RelativeHarshness.Value)
 		if e := p.RelativeHarshness; e.Lower != nil && e.Upper != nil {
 			relative += " (" + interval("%+.2f", e.Lower, e.Upper) + ")"
@@ -320,8 +320,8 @@ func writeSeries(b *bytes.Buffer, points []bias.SeriesPoint) {
 		}
 	}
 	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(a.ReviewerID, b.ReviewerID) })
-	const title = "\nRelative harshness over rolling windows, each of which shares half of its\nsessions with the next:\n\n"
-	writeTable(b, title, "REVIEWER\tFROM\tSESSIONS\tHARSHNESS", rows, func(r row) string {
+	const title = "\nLevel over rolling windows, each of which shares half of its\nsessions with the next:\n\n"
+	writeTable(b, title, "REVIEWER\tFROM\tSESSIONS\tLEVEL", rows, func(r row) string {
 		return fmt.Sprintf("%s\t%s\t%d\t%+.2f",
 			clip(r.ReviewerID), r.from.Format(time.DateOnly), r.Sessions, r.RelativeHarshness)
 	})
