@@ -201,7 +201,7 @@ func TestMistakes(t *testing.T) {
 		{
 			"a negative cost", right,
 			[]string{"ask", "--max-cost-usd=-1", "Why?"},
-			"", 2, "--max-cost-usd: the limit is not positive",
+			"", 2, "--max-cost-usd: the limit is not above 0",
 			"give a number above 0",
 		},
 		{

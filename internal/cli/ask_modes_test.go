@@ -94,7 +94,7 @@ func TestAskConvenes(t *testing.T) {
 		t.Errorf("sessions show prints %s", shown)
 	}
 	code, stdout, stderr = command(t, args...)
-	for _, want := range []string{"a answered earlier, and the other members were asked afterwards\n", "Answer     " +
+	for _, want := range []string{"a had answered before, and the other members were asked afterwards\n", "Answer     " +
 		"the synthesis of a\n", "Ranking "} {
 		if code != exitOK || !strings.Contains(stdout, want) {
 			t.Errorf("exit %d, %q is missing: %s%s", code, want, stdout, stderr)

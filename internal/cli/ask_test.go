@@ -230,10 +230,11 @@ func TestAskFlags(t *testing.T) {
 			"--category=poetry":  "--category: \"poetry\" is not a category; use coding, math",
 			"--language=English": "--language: \"English\" is not a language code; use two",
 			"--seed=-2":          "--seed: the seed is out of range; give a whole number",
-			"--max-cost-usd=-1":  "--max-cost-usd: the limit is not positive; give a number above 0, or leave --max-cost-usd out",
-			"--models=a":         "--models: 1 given, a council needs at least 2",
-			"--models=a,x":       "--models: \"x\" is not a model that this council may use; name a configured model, or add it to LLM_",
-			"--chairman=x":       "--chairman: \"x\" is not a model",
+			"--max-cost-usd=-1": "--max-cost-usd: the limit is not above 0; give a number above 0, or leave " +
+				"--max-cost-usd out",
+			"--models=a":   "--models: 1 given, a council needs at least 2",
+			"--models=a,x": "--models: \"x\" is not a model that this council may use; name a configured model, or add it to LLM_",
+			"--chairman=x": "--chairman: \"x\" is not a model",
 		} {
 			code, _, stderr := command(t, append([]string{"ask", flag, "Which way?"}, at...)...)
 			if code != exitUsage || !strings.Contains(stderr, want) {

@@ -230,7 +230,7 @@ func (c *Config) costRules() []rule {
 		{
 			!c.HasHardLimits() || !c.HasDayLimit() || c.MaxCostUSD != nil || c.MaxOutputTokens != nil,
 			"LLM_COUNCIL_COST_LIMITS",
-			"needs a limit for the cost of each session, because there is a daily limit:  set LLM_COUNCIL_MAX_COST_USD or LLM_COUNCIL_MAX_OUTPUT_TOKENS",
+			"needs a limit for the cost of each session, because there is a daily limit: set LLM_COUNCIL_MAX_COST_USD or LLM_COUNCIL_MAX_OUTPUT_TOKENS",
 		},
 		{
 			c.DataDir != off || !c.HasDayLimit(), "LLM_COUNCIL_DATA_DIR",

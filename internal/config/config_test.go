@@ -489,7 +489,7 @@ func TestRelations(t *testing.T) {
 		{
 			"hard limits of a day without a bound of a session",
 			vars{"COST_LIMITS": "hard", "MAX_COST_USD_PER_TOKEN_DAY": "1"},
-			`LLM_COUNCIL_COST_LIMITS: "hard" needs a limit for the cost of each session, because there is a daily limit:  set LLM_COUNCIL_MAX_COST_USD or ` +
+			`LLM_COUNCIL_COST_LIMITS: "hard" needs a limit for the cost of each session, because there is a daily limit: set LLM_COUNCIL_MAX_COST_USD or ` +
 				"LLM_COUNCIL_MAX_OUTPUT_TOKENS",
 		},
 		{"hard limits with one", vars{"COST_LIMITS": "hard", "MAX_COST_USD_PER_DAY": "1", "MAX_OUTPUT_TOKENS": "100"}, ""},

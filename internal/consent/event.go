@@ -351,7 +351,7 @@ func (e Event) check(now time.Time) error {
 
 func checkCategory(field string, category *string) error {
 	if category != nil && !slices.Contains(council.Categories(), *category) {
-		return fmt.Errorf("%s is none of %v: use one of them, or null", field, council.Categories())
+		return fmt.Errorf("%s is not one of %v: use one of them, or null", field, council.Categories())
 	}
 	return nil
 }
@@ -394,7 +394,7 @@ func checkMetadata(m *council.QueryMetadata) error {
 	}
 	switch {
 	case m.TokenCountBucket != nil && !slices.Contains(buckets, *m.TokenCountBucket):
-		return fmt.Errorf("query_metadata.token_count_bucket is none of %v: use one of them, or null", buckets)
+		return fmt.Errorf("query_metadata.token_count_bucket is not one of %v: use one of them, or null", buckets)
 	case m.Language != nil && !council.IsLanguage(*m.Language):
 		return errors.New("query_metadata.language is not a language: use two lower-case letters of ISO 639-1, or null")
 	}

@@ -153,7 +153,7 @@ func TestParseRefuses(t *testing.T) {
 		{`"2026-11-20"`, `"2026-08-22"`, "more than 89 days"},
 		{`"2026-11-20"`, `"2026-11-22"`, "future"},
 		{`"2026-11-20"`, `"2026-11-19"`, "time is not on the day"},
-		{`"category":"coding"`, `"category":"my secret"`, "category is none of"},
+		{`"category":"coding"`, `"category":"my secret"`, "category is not one of"},
 		{`"category":"coding","rankings"`, `"rankings"`, "a field is missing"},
 		{`"model":"other"`, `"model":"What is it?"`, "rankings[1].model"},
 		{`"rank":2,`, ``, "rankings[1].rank"},

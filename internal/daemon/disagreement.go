@@ -289,5 +289,5 @@ func (h *setup) checkID() error {
 	for _, m := range h.roster.Models {
 		ids = append(ids, m.ID)
 	}
-	return fmt.Errorf("LLM_COUNCIL_JUDGE_MODEL: %q is no model of the roster: use %s", id, strings.Join(ids, ", "))
+	return fmt.Errorf("LLM_COUNCIL_JUDGE_MODEL: %q is not a model of the roster: use %s", id, strings.Join(ids, ", "))
 }

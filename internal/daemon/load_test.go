@@ -23,7 +23,7 @@ func TestLoadConfig(t *testing.T) {
 	}{
 		"nothing wrong":              {nil, ""},
 		"no lexicon there":           {map[string]string{"LEXICON": "missing.json"}, `LLM_COUNCIL_LEXICON: "missing.json" cannot be read`},
-		"a device":                   {map[string]string{"LEXICON": "/dev/null"}, `LLM_COUNCIL_LEXICON: "/dev/null" is no regular file`},
+		"a device":                   {map[string]string{"LEXICON": "/dev/null"}, `LLM_COUNCIL_LEXICON: "/dev/null" is not a regular file`},
 		"not a lexicon":              {map[string]string{"LEXICON": lexicon}, "is no lexicon"},
 		"a lexicon for requests":     {map[string]string{"LEXICON": lexicon, "DEMOGRAPHICS": "off"}, "is no lexicon"},
 		"an unknown simulation":      {map[string]string{"CHAIRMAN": "sim:ambr"}, "there is no simulated model sim:ambr: use sim:amber, "},

@@ -243,7 +243,8 @@ func (h *setup) forbid(dataClass string, plan *council.Plan) error {
 			return nil
 		}
 		return &council.Error{Code: council.CodeInvalid, Detail: "the request is not valid", Fields: []council.FieldError{{
-			Field: "data_class", Message: "there are no classes of data here", Fix: "leave it out, or give classes in a roster",
+			Field: "data_class", Message: "there are no data classes here", Fix: "leave it out, or give classes in " +
+				"a roster",
 		}}}
 	}
 	classes := h.roster.Classes
@@ -261,7 +262,7 @@ func (h *setup) forbid(dataClass string, plan *council.Plan) error {
 			fix = "use " + strings.Join(classes, ", ")
 		}
 		return &council.Error{Code: council.CodeInvalid, Detail: "the request is not valid", Fields: []council.FieldError{{
-			Field: "data_class", Message: fmt.Sprintf("%.64q is not a class of data", plan.DataClass), Fix: fix,
+			Field: "data_class", Message: fmt.Sprintf("%.64q is not a data class", plan.DataClass), Fix: fix,
 		}}}
 	}
 	var low []council.FieldError
@@ -330,7 +331,7 @@ func (h *setup) unknown(
 		Field: "council", Message: fmt.Sprintf("%.64q is not a council", name), Fix: "use " + strings.Join(names, ", "),
 	}
 	if name == "" {
-		wrong.Message = "no council is named, and this token may not ask the default council"
+		wrong.Message = "the request names no council, and this token may not ask the default one"
 	}
 	if len(names) == 0 {
 		wrong.Fix = "ask for a token that is in the audience of a council"

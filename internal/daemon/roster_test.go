@@ -284,8 +284,8 @@ func TestBadRosterAtStart(t *testing.T) {
 	_, err := daemon.LoadConfig(simllm.Default())
 	for _, want := range []string{
 		"LLM_COUNCIL_ROSTER: cannot be set together with LLM_COUNCIL_MODELS, LLM_COUNCIL_CHAIRMAN: unset them",
-		`LLM_COUNCIL_ROSTER: line 3: default is "none", which is no council`,
-		`LLM_COUNCIL_ROSTER: line 11: fallbacks names "four", which is no model`,
+		`LLM_COUNCIL_ROSTER: line 3: default is "none", which is not a council`,
+		`LLM_COUNCIL_ROSTER: line 11: fallbacks names "four", which is not a model`,
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("no line says %q:\n%v", want, err)
@@ -546,7 +546,7 @@ func TestClearance(t *testing.T) {
 	}
 	plain := onTap(t, tap(t), "", "")
 	code, data := plain.Call(t, "POST", "/v1/council", `{"query":"x","data_class":"public"}`)
-	if code != 422 || !strings.Contains(string(data), "no classes") {
+	if code != 422 || !strings.Contains(string(data), "no data classes") {
 		t.Errorf("without classes: %d %s", code, data)
 	}
 }

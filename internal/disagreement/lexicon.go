@@ -133,18 +133,18 @@ func (l *Lexicon) readHead(head []member) (extend bool, problems []error) {
 		switch m.name {
 		case "language":
 			if err = json.Unmarshal(m.value, &l.Language); err != nil || !council.IsLanguage(l.Language) {
-				err = errors.New(`"language" is no language code: write two lower-case letters, such as "en"`)
+				err = errors.New(`"language" is not a language code: write two lower-case letters, such as "en"`)
 			}
 		case "version":
 			if err = json.Unmarshal(m.value, &l.Version); err != nil || !isVersion(l.Version) {
-				err = errors.New(`"version" is no version: write visible characters, such as "acme-3"`)
+				err = errors.New(`"version" is not a version: write visible characters, such as "acme-3"`)
 			}
 		case "extend":
 			if err = json.Unmarshal(m.value, &extend); err != nil {
 				err = errors.New(`"extend" is neither true nor false`)
 			}
 		default:
-			err = fmt.Errorf(`%q stands beside "axes": move it into "axes" if it is an axis, or remove it`, m.name)
+			err = fmt.Errorf(`%q is next to "axes": move it into "axes" if it is an axis, or remove it`, m.name)
 		}
 		if slices.ContainsFunc(head[:i], func(before member) bool { return before.name == m.name }) {
 			err = fmt.Errorf("%q is listed twice", m.name)

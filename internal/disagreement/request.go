@@ -108,10 +108,10 @@ func (r Rules) checkBackend(p *problems, backend council.DisagreementBackend) {
 	case council.BackendEmbedding:
 		if !r.HasEmbedding {
 			fix := "name one in " + r.Settings.Of(council.SettingEmbeddingModel) + ", or use " + lexicon
-			p.add("backend", "there is no model that embeds here", fix)
+			p.add("backend", "there is no embedding model here", fix)
 		}
 	default:
-		p.add("backend", fmt.Sprintf("%.50q is no backend", backend),
+		p.add("backend", fmt.Sprintf("%.50q is not a backend", backend),
 			fmt.Sprintf("use %s, %s or %s", council.BackendLexicon, council.BackendJudge, council.BackendEmbedding))
 	}
 }

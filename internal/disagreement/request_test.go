@@ -86,7 +86,7 @@ func TestReadErrors(t *testing.T) {
 			"a long question", func(r *council.DisagreementRequest) { r.Question = strings.Repeat("x", 101) },
 			"question: the question has 101 bytes, 100 are allowed",
 		},
-		{"no backend", func(r *council.DisagreementRequest) { r.Backend = "oracle" }, `backend: "oracle" is no backend`},
+		{"no backend", func(r *council.DisagreementRequest) { r.Backend = "oracle" }, `backend: "oracle" is not a backend`},
 		{"a threshold", func(r *council.DisagreementRequest) { r.Threshold = new(1.1) }, "threshold: the threshold is out of range"},
 		{"no lexicon", func(r *council.DisagreementRequest) { r.Lexicon = []byte(`{"a": []}`) }, `lexicon: axis "a" has no terms`},
 		{

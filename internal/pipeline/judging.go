@@ -146,7 +146,7 @@ func (p *Pipeline) checkJudged(v *validation, r council.JudgeRequest, judges []c
 		case seen[a.ID]:
 			v.add(field+"id", fmt.Sprintf("%q is given twice", a.ID), "give each answer an id of its own")
 		case isJudge:
-			v.add(field+"id", fmt.Sprintf("a judge has the name %q", a.ID), "give the answer another id")
+			v.add(field+"id", fmt.Sprintf("%q is the name of a judge", a.ID), "give the answer another id")
 		}
 		seen[a.ID] = true
 		switch {
@@ -164,7 +164,8 @@ func (p *Pipeline) checkJudged(v *validation, r council.JudgeRequest, judges []c
 	case "", council.OrdersBoth:
 	case council.OrdersOne:
 		if len(r.Answers) == 2 {
-			v.add("orders", "a judge may prefer the first or the second place, and one order does not show that", "use both")
+			v.add("orders", "two answers need both orders, because a judge may prefer the first or second "+
+				"place", "use both")
 		}
 	default:
 		v.add("orders", fmt.Sprintf("%.64q is not a choice", r.Orders), "use one or both")

@@ -149,11 +149,11 @@ func (p *Pipeline) shape(v *validation, r council.Request, plan *council.Plan) {
 			`give one, such as {"type": "number"}, or ask in another mode`)
 	}
 	if schema && !mode.Writes() && mode != council.ModeSingle {
-		v.add("output_schema", "the answer is that of a member, word for word, and members follow no schema",
+		v.add("output_schema", "the answer of this mode is a member's answer, and members follow no schema",
 			"leave it out, or ask in the mode council, synthesis or single")
 	}
 	if schema && r.AnswerForm != nil {
-		v.add("answer_form", "output_schema gives the answer a form already", "leave one of them out")
+		v.add("answer_form", "output_schema and answer_form are both given", "leave one of them out")
 	}
 	if r.Chairman != "" && !mode.Writes() {
 		v.add("chairman", fmt.Sprintf("no chairman writes in the mode %s", mode),
@@ -195,7 +195,7 @@ func (p *Pipeline) choose(v *validation, r council.Request, plan *council.Plan) 
 	case asked == nil:
 	case *asked <= 0:
 		v.add(
-			"timeout_seconds", "the time budget is not positive",
+			"timeout_seconds", "the time limit is not above 0",
 			"give a number of seconds above 0, or leave the field out",
 		)
 	case *asked < plan.Timeout.Seconds():
@@ -224,7 +224,7 @@ func (p *Pipeline) seed(v *validation, r council.Request, plan council.Plan) int
 	case *r.Seed < 0 || *r.Seed > council.MaxSeed:
 		v.add(
 			"seed", "the seed is out of range",
-			fmt.Sprintf("give a whole number from 0 to %d, or -1 for one that is drawn", int64(council.MaxSeed)),
+			fmt.Sprintf("give a whole number from 0 to %d, or -1 to have one drawn", int64(council.MaxSeed)),
 		)
 	default:
 		return *r.Seed
@@ -239,7 +239,7 @@ func (p *Pipeline) tools(v *validation, r council.Request, plan *council.Plan) {
 	case p.o.Tools == council.ToolsIgnore:
 		plan.Warnings = append(slices.Clone(plan.Warnings), council.Warning{
 			Code:    council.WarnToolsIgnored,
-			Message: "the request offers tools: a council calls none, and the models were not told of them",
+			Message: "the request offers tools, but a council calls none: the models did not see them",
 		})
 	default:
 		v.add(r.Tools, "a council calls no tools", fmt.Sprintf("leave %s out, or write tools: ignore for the council in the roster (%s): it "+
@@ -362,7 +362,7 @@ func (p *Pipeline) members(v *validation, models []string, mode council.Mode) []
 	}
 	switch {
 	case mode == council.ModeSingle && len(names) != 1:
-		v.add("mode", fmt.Sprintf("single asks one model, and %d are named", len(names)),
+		v.add("mode", fmt.Sprintf("the mode single asks one model, and %d are named", len(names)),
 			"name one model in models, or ask in another mode")
 	case mode == council.ModeSingle || len(names) > 1:
 	case models == nil:
@@ -449,7 +449,7 @@ func (p *Pipeline) chairmen(names []string) []council.Member {
 // takes, such as "a whole number".
 func lower[T int64 | float64](v *validation, field, kind string, configured, asked *T) *T {
 	if asked != nil && *asked <= 0 {
-		v.add(field, "the limit is not positive", "give "+kind+" above 0, or leave the field out")
+		v.add(field, "the limit is not above 0", "give "+kind+" above 0, or leave the field out")
 	}
 	if asked == nil || configured != nil && *configured < *asked {
 		return configured

@@ -357,18 +357,19 @@ func nothing(r *http.Request, remedy string) error {
 // hint returns the remedy for a path that has no route. It recognises common mistakes.
 func hint(path string) string {
 	if strings.Contains(path, "//") {
-		return "the path has two slashes in a row: give the client a base URL without a slash at its end, " +
-			"such as http://HOST:PORT/v1"
+		return "the path has two slashes in a row: give the client a base URL that does not end in a slash, such " +
+			"as http://HOST:PORT/v1"
 	}
 	chat := "; ask with POST /v1/chat/completions, or with POST /v1/council"
 	for _, known := range []struct{ prefix, hint string }{
-		{"/mcp", "give the client http://HOST:PORT/mcp, without more behind it"},
+		{"/mcp", "give the client http://HOST:PORT/mcp, and nothing after it"},
 		{"/v1/mcp", "give the client http://HOST:PORT/mcp, without /v1"},
-		{"/sse", "the transport of MCP with /sse is obsolete: give the client http://HOST:PORT/mcp as streamable HTTP"},
-		{"/v1/v1/", "the base URL has /v1 twice: give the client one"},
+		{"/sse", "MCP no longer uses /sse: give the client http://HOST:PORT/mcp as streamable HTTP"},
+		{"/v1/v1/", "the base URL has /v1 twice: give the client http://HOST:PORT/v1"},
 		{"/chat/completions", "the base URL lacks /v1: give the client http://HOST:PORT/v1"},
 		{"/models", "the base URL lacks /v1: give the client http://HOST:PORT/v1"},
-		{"/v1/responses/", "responses are not kept: GET /v1/council/{session_id} has the session, without resp_ before its id"},
+		{"/v1/responses/", "responses are not stored: GET /v1/council/{session_id} has the session, without resp_ " +
+			"before its id"},
 		{"/v1/completions", "this daemon has no text completions" + chat},
 		{"/v1/messages", "this daemon does not speak Anthropic's interface" + chat},
 		{"/v1/embeddings", "a council makes no embeddings: ask another provider for them"},

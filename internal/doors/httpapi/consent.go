@@ -36,7 +36,7 @@ func (a *API) takeEvents(w http.ResponseWriter, r *http.Request) error {
 	if a.callerOf(r).token == nil {
 		return &council.Error{
 			Code: council.CodeForbidden,
-			Detail: "organisations are told apart by their tokens, and this daemon asks for no tokens: set " +
+			Detail: "events need tokens, which identify organisations, and this daemon has none; set " +
 				a.o.Settings.Of(council.SettingAPITokens),
 		}
 	}
@@ -66,13 +66,13 @@ func (a *API) takeEvents(w http.ResponseWriter, r *http.Request) error {
 
 // noEvents returns the error of a daemon that accepts no events.
 func (a *API) noEvents(r *http.Request) error {
-	return nothing(r, "to take events in, set "+a.o.Settings.Of(council.SettingEventsIntake))
+	return nothing(r, "this daemon takes no events; set "+a.o.Settings.Of(council.SettingEventsIntake))
 }
 
 // eventBoard is GET /v1/leaderboard?scope=events.
 func (a *API) eventBoard(w http.ResponseWriter, r *http.Request, p *parameters) error {
 	days := p.choice("days", "use one of", []string{"7", "30", "90"})
-	p.choice("format", "a board over events has this form alone:", []string{"json"})
+	p.choice("format", "a board over events has only this form:", []string{"json"})
 	if err := p.err(); err != nil {
 		return err
 	}

@@ -81,7 +81,8 @@ func (a *API) convened(earlier *sessions.Session) (council.Plan, error) {
 	case plan != nil:
 	case first != nil && !first.Convened:
 		return council.Plan{}, &council.Error{
-			Code: council.CodeConflict, SessionID: earlier.ID, Detail: "the plan of the session is lost: ask the question again",
+			Code: council.CodeConflict, SessionID: earlier.ID, Detail: "the session has no plan any more; ask the " +
+				"question again",
 		}
 	default: // Convene says why the council cannot be convened.
 		plan = &council.Plan{SessionID: earlier.ID}
@@ -93,6 +94,7 @@ func (a *API) convened(earlier *sessions.Session) (council.Plan, error) {
 func alreadyConvened(s *sessions.Session) *council.Error {
 	return &council.Error{
 		Code: council.CodeConflict, SessionID: s.ID,
-		Detail: fmt.Sprintf("the council was convened already, in the session %s: read its answer, or delete it to convene the council again", s.ID),
+		Detail: fmt.Sprintf("the council was convened already, in session %s; read its answer, or delete it to "+
+			"convene the council again", s.ID),
 	}
 }

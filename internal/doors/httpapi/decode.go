@@ -55,7 +55,7 @@ func (a *API) readBody(w http.ResponseWriter, r *http.Request) (body []byte, rel
 	if !ok {
 		return nil, nil, &council.Error{
 			Code: council.CodeUnavailable, RetryAfter: time.Second,
-			Detail: "this caller has as many unread requests as it may have; try again in a moment",
+			Detail: "this caller has too many requests whose body was not read yet; try again in a moment",
 		}
 	}
 	defer func() {
@@ -100,7 +100,8 @@ func (a *API) readBody(w http.ResponseWriter, r *http.Request) (body []byte, rel
 		}
 	}
 	if !utf8.Valid(body) {
-		return nil, nil, &council.Error{Code: council.CodeMalformed, Detail: "the body is not UTF-8; encode it so"}
+		return nil, nil, &council.Error{Code: council.CodeMalformed, Detail: "the body is not UTF-8; encode it in " +
+			"UTF-8"}
 	}
 	return body, free, nil
 }

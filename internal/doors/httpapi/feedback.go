@@ -51,7 +51,7 @@ func (a *API) feedback(w http.ResponseWriter, r *http.Request) error {
 	}
 	key := a.o.Labels.Key()
 	if key == "" {
-		p.Add("by", "persons are kept as a keyed hash, and there is no key",
+		p.Add("by", "the daemon stores persons only as a keyed hash, and has no key",
 			"set "+a.o.Settings.Of(council.SettingHashSecret))
 	}
 	checkFeedback(p, f, session)
@@ -63,8 +63,8 @@ func (a *API) feedback(w http.ResponseWriter, r *http.Request) error {
 		reservation.Cancel()
 		return &council.Error{
 			Code: council.CodeOverLimit, SessionID: s.ID, RetryAfter: wait,
-			Detail: fmt.Sprintf("this token has sent as much feedback as it may: "+
-				"%d at once, and %d a day; send it again later",
+			Detail: fmt.Sprintf("this token has sent too much feedback, at most %d at once and %d a day; send it "+
+				"again later",
 				labelsAtOnce, labelsPerDay),
 		}
 	}
@@ -110,7 +110,7 @@ func checkFeedback(p *Problems, f council.Feedback, s *council.Session) {
 		if slices.Contains(known, word) {
 			return false
 		}
-		p.Add(field, fmt.Sprintf("%.64q is no answer of this session", word), "use "+strings.Join(known, ", "))
+		p.Add(field, fmt.Sprintf("%.64q is not an answer of this session", word), "use "+strings.Join(known, ", "))
 		return true
 	}
 	wrong := false
@@ -127,7 +127,7 @@ func checkFeedback(p *Problems, f council.Feedback, s *council.Session) {
 	switch tie := f.Preferred == string(council.ChoiceTie); {
 	case !tie && unknown("preferred", f.Preferred), wrong || p.About("over"):
 	case tie && len(others(f)) < 2, len(others(f)) < 1:
-		p.Add("over", "it takes two answers to prefer one", "name all answers that the person saw")
+		p.Add("over", "a preference needs two or more answers", "name all answers that the person saw")
 	}
 }
 
@@ -139,7 +139,7 @@ func checkRated(p *Problems, f council.Feedback, s *council.Session) {
 			p.Add("rating", "the session has no answer", "rate one that has")
 		}
 	case !p.About("rating") && !p.About("preferred"):
-		p.Add("preferred", "there is neither a preference nor a rating",
+		p.Add("preferred", "the feedback has neither a preference nor a rating",
 			"give preferred with over, or rating, or all of them")
 	}
 }

@@ -28,7 +28,7 @@ func readKey(r *http.Request, request any, start *sessions.Start) error {
 			Code:   council.CodeInvalid,
 			Detail: "the header Idempotency-Key is not valid",
 			Fields: []council.FieldError{{
-				Field: "Idempotency-Key", Message: "it is not a valid key",
+				Field: "Idempotency-Key", Message: "the key is not valid",
 				Fix: fmt.Sprintf("send one key of 1 to %d printable ASCII characters, or leave the header out", maxKey),
 			}},
 		}

@@ -72,7 +72,7 @@ func sendJudgement(w http.ResponseWriter, s *sessions.Session) error {
 	if session.Mode != council.ModeJudge {
 		return &council.Error{
 			Code: council.CodeNotFound, SessionID: s.ID,
-			Detail: fmt.Sprintf("the session %s judged no given answers; GET /v1/council/%[1]s has its result", s.ID),
+			Detail: fmt.Sprintf("session %s is not a judgement; GET /v1/council/%[1]s has its result", s.ID),
 		}
 	}
 	return WriteJSON(w, http.StatusOK, ranking.Judged(session))

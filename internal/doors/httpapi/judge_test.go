@@ -172,7 +172,7 @@ func TestJudgeRefuses(t *testing.T) {
 		`{` + question + `[{"id":"a","text":"x"}]}`:                                      {"rubric", "no rubric is given"},
 		`{` + question + `[{"id":"a","text":"x"},{"id":"b","text":"y"}],"rubric":["z"]}`: {"rubric", "for one answer"},
 		`{` + question + `[{"id":"a","text":"x"}],"rubric":["z"," "]}`:                   {"rubric[1]", "empty"},
-		`{` + question + `[{"id":"a","text":"x"},{"id":"b","text":"y"}],"orders":"one"}`: {"orders", "one order does not show"},
+		`{` + question + `[{"id":"a","text":"x"},{"id":"b","text":"y"}],"orders":"one"}`: {"orders", "two answers need both orders"},
 		`{` + question + `[{"id":"a","text":"x"},{"id":"b","text":"y"}],"orders":7}`:     {"orders", "one or both"},
 		`{` + question + `[{"id":"a","text":"x"},{"id":"b","text":"y"}],"stream":true}`:  {"stream", "no such field"},
 		`{` + question + `[]}`: {"answers", "none"},

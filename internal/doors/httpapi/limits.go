@@ -119,8 +119,7 @@ func (a *API) admit(r *http.Request) (release func(), err error) {
 	default:
 		return nil, &council.Error{
 			Code: council.CodeUnavailable, RetryAfter: time.Second,
-			Detail: "the limit of sessions that run at once is reached; try again in a " +
-				"moment, or raise " + a.o.Settings.Of(council.SettingMaxSessions),
+			Detail: "the daemon runs as many sessions as it may; try again in a moment, or raise " + a.o.Settings.Of(council.SettingMaxSessions),
 		}
 	}
 	select {

@@ -51,8 +51,8 @@ func (a *API) open(next http.Handler) http.Handler {
 		if !ok {
 			return &council.Error{
 				Code: council.CodeUnavailable, RetryAfter: time.Second,
-				Detail: "this caller has as many open requests as it may have, and this one began nothing: " +
-					"end some that watch or wait for a session, and try again",
+				Detail: "this caller has too many open requests, and this one began nothing: end some that watch " +
+					"or wait for a session, and try again",
 			}
 		}
 		o.free = append(o.free, free)
@@ -76,8 +76,8 @@ func (a *API) keep(r *http.Request, bytes int) error {
 	if !ok {
 		return &council.Error{
 			Code: council.CodeUnavailable, RetryAfter: time.Second,
-			Detail: "the open requests of this caller hold as much memory as they may, and this one began nothing: " +
-				"wait until some are answered, or send less",
+			Detail: "the open requests of this caller use too much memory, and this one began nothing: wait until " +
+				"some are answered, or send less",
 		}
 	}
 	o.free = append(o.free, free)

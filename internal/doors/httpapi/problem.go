@@ -30,20 +30,20 @@ func meaningOf(code council.Code) meaning {
 		council.CodeMalformed:            {http.StatusBadRequest, "The request cannot be read"},
 		council.CodeUnauthorized:         {http.StatusUnauthorized, "A valid token is needed"},
 		council.CodeForbidden:            {http.StatusForbidden, "Not allowed"},
-		council.CodeNotFound:             {http.StatusNotFound, "Nothing here"},
+		council.CodeNotFound:             {http.StatusNotFound, "Not found"},
 		council.CodeMethodNotAllowed:     {http.StatusMethodNotAllowed, "Wrong method"},
-		council.CodeTooSlow:              {http.StatusRequestTimeout, "The body came too slowly"},
-		council.CodeConflict:             {http.StatusConflict, "In conflict with what is there"},
+		council.CodeTooSlow:              {http.StatusRequestTimeout, "The body arrived too slowly"},
+		council.CodeConflict:             {http.StatusConflict, "Conflict"},
 		council.CodeTooLarge:             {http.StatusRequestEntityTooLarge, "The body is too large"},
 		council.CodeUnsupportedMediaType: {http.StatusUnsupportedMediaType, "Wrong media type"},
 		council.CodeInvalid:              {http.StatusUnprocessableEntity, "The request is not valid"},
 		council.CodeUnpriced:             {http.StatusUnprocessableEntity, "The cost is unknown"},
 		council.CodeOverLimit:            {http.StatusTooManyRequests, "Over a limit"},
-		council.CodeOverBudget:           {http.StatusTooManyRequests, "Over a limit of cost"},
+		council.CodeOverBudget:           {http.StatusTooManyRequests, "Over a cost limit"},
 		council.CodeNoQuorum:             {http.StatusBadGateway, "Too few members answered"},
-		council.CodeNoValidOutput:        {http.StatusBadGateway, "No answer has the form asked for"},
+		council.CodeNoValidOutput:        {http.StatusBadGateway, "No answer has the requested form"},
 		council.CodePartialRefused:       {http.StatusBadGateway, "The result is degraded"},
-		council.CodeUnavailable:          {http.StatusServiceUnavailable, "Not now"},
+		council.CodeUnavailable:          {http.StatusServiceUnavailable, "Unavailable"},
 		// After most other statuses, SDKs would repeat a request whose session was cancelled.
 		council.CodeCancelled:   {http.StatusBadRequest, "The session was cancelled"},
 		council.CodeInterrupted: {http.StatusServiceUnavailable, "The session was interrupted"},
@@ -60,7 +60,7 @@ func coded(err error) *council.Error {
 	}
 	return &council.Error{
 		Code:   council.CodeInternal,
-		Detail: "something went wrong inside councild; the log tells more under this request_id",
+		Detail: "something went wrong inside councild; look for this request_id in the log",
 		Cause:  err,
 	}
 }

@@ -39,7 +39,7 @@ func (a *API) placeForReport(r *http.Request) (release func(), err error) {
 	if !ok {
 		return nil, &council.Error{
 			Code: council.CodeUnavailable, RetryAfter: time.Second,
-			Detail: "this caller has as many unfinished reports as it may have; try again in a moment",
+			Detail: "this caller has too many unfinished reports; try again in a moment",
 		}
 	}
 	return release, nil
@@ -202,7 +202,7 @@ func (p *parameters) time(name string) time.Time {
 	t, err := council.ParseTime(value)
 	if err != nil {
 		p.Add(name, fmt.Sprintf("%q is not a time", value),
-			"use RFC 3339, as 2026-11-20T09:00:00Z, with + written as %2B, or a day in UTC, as 2026-11-20")
+			"use a day in UTC, such as 2026-11-20, or a time such as 2026-11-20T09:00:00Z, with + written as %2B")
 	}
 	return t
 }

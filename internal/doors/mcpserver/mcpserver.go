@@ -307,7 +307,7 @@ func askCouncil(_ context.Context, r *mcp.GetPromptRequest) (*mcp.GetPromptResul
 	if question == "" {
 		return nil, &jsonrpc.Error{
 			Code:    jsonrpc.CodeInvalidParams,
-			Message: "the argument question is missing: say what the council is asked",
+			Message: "the argument question is missing: write the question for the council",
 		}
 	}
 	text := "Put this question to the council with the tool council, word for word. "

@@ -50,10 +50,10 @@ func check(text []byte) (m message, wrong *jsonrpc.Error) {
 		return m, &jsonrpc.Error{Code: jsonrpc.CodeParseError, Message: "the message is not UTF-8; encode it in UTF-8"}
 	}
 	if bytes.HasPrefix(bytes.TrimSpace(text), []byte("[")) {
-		return invalid("the message is a batch, which MCP no longer has; send each message alone")
+		return invalid("the message is a batch, and MCP no longer has batches; send each message alone")
 	}
 	if deeper(text, maxDepth) {
-		return invalid("the message is more than %d levels deep; no tool takes such arguments", maxDepth)
+		return invalid("the message is more than %d levels deep; send flatter arguments", maxDepth)
 	}
 	var fields map[string]json.RawMessage
 	err := json.Unmarshal(text, &fields)
@@ -76,7 +76,7 @@ func check(text []byte) (m message, wrong *jsonrpc.Error) {
 		if name == "id" {
 			m.id = nil // It is unknown which id counts.
 		}
-		return invalid("the field %q stands more than once; give it once", short(name))
+		return invalid("the field %q is there more than once; give it once", short(name))
 	}
 	_ = json.Unmarshal(fields["method"], &m.method) // A value that is no string is refused below.
 	if string(fields["jsonrpc"]) != `"2.0"` {

@@ -34,7 +34,7 @@ func TestModes(t *testing.T) {
 	before := calls(sim)
 	p.fails("council", map[string]any{"question": question, "mode": "judge"}, "enum")
 	p.fails("council", map[string]any{"question": question, "mode": "vote"}, "answer_form", `{"type": "number"}`)
-	p.fails("council", map[string]any{"question": question, "mode": "single"}, "mode: single asks one model")
+	p.fails("council", map[string]any{"question": question, "mode": "single"}, "mode: the mode single asks one model")
 	p.fails("council", map[string]any{"question": question, "first": 3}, "first", "from 1 to 2")
 	if n := calls(sim); n != before {
 		t.Errorf("refused questions cost %d calls", n-before)

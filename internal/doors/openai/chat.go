@@ -82,7 +82,7 @@ func (s Sampling) checkSampling(p *httpapi.Problems) {
 	} {
 		if v := option.value; v != nil && (*v < option.least || *v > option.most) {
 			p.Add(option.field, "the number is out of range",
-				fmt.Sprintf("give one from %g to %g, or leave %s out: it has no effect",
+				fmt.Sprintf("give a number from %g to %g, or leave %s out, because it has no effect",
 					option.least, option.most, option.field))
 		}
 	}
@@ -250,7 +250,7 @@ func (c ChatRequest) request(p *httpapi.Problems) council.Request {
 	askTools(p, &r, "functions", c.Functions, "function_call", c.FunctionCall)
 	refuse(p, []refusal{
 		{c.N != nil && *c.N != 1, "n", "a council gives one answer", "leave n out"},
-		{given(c.Stop), "stop", "a council's answer is given whole", "leave stop out"},
+		{given(c.Stop), "stop", "a council cannot stop its answer at a text", "leave stop out"},
 		{c.Logprobs != nil && *c.Logprobs, "logprobs", "a council has no token probabilities", "leave logprobs out"},
 		{given(c.Audio), "audio", "a council answers in text", "leave audio out"},
 		{given(c.WebSearchOptions), "web_search_options", "a council searches nothing", "leave web_search_options out"},
@@ -345,7 +345,7 @@ func unreadable(p *httpapi.Problems, place func() string, is, fix string) {
 	if p.Full() {
 		p.Add("", "", "") // A further problem is only counted.
 	} else if place := place(); !p.About(place) {
-		p.Add(place, fmt.Sprintf("a council reads text, not %q", is), fix)
+		p.Add(place, fmt.Sprintf("a council reads text only, and this is %q", is), fix)
 	}
 }
 

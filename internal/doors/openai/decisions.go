@@ -52,7 +52,7 @@ type DecisionItem struct {
 	Type    string          `json:"type,omitempty"` // "message" by default
 	Role    string          `json:"role,omitempty"`
 	Content DecisionContent `json:"content,omitempty"`
-	// The remaining fields belong to calls of tools and their results.
+	// The remaining fields belong to tool calls and their results.
 	CallID    string          `json:"call_id,omitempty"`
 	Name      string          `json:"name,omitempty"`
 	Arguments string          `json:"arguments,omitempty"`
@@ -255,7 +255,7 @@ func text(p *httpapi.Problems, place, text string, before map[string]bool) {
 	case strings.TrimSpace(text) == "" && !p.About(place):
 		p.Add(place, "the text is empty", "give a text")
 	case before[text]:
-		p.Add(place, fmt.Sprintf("%.64q stands there twice", text), "give each once")
+		p.Add(place, fmt.Sprintf("%.64q is given twice", text), "give each once")
 	}
 	before[text] = true
 }

@@ -139,7 +139,7 @@ func TestDecisionWithTypedChoices(t *testing.T) {
 	}
 }
 
-// Messages, calls of tools and their results become one text.
+// Messages, tool calls and their results become one text.
 func TestDecisionInput(t *testing.T) {
 	var mu sync.Mutex
 	var text string

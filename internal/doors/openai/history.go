@@ -239,7 +239,7 @@ func (r *reduction) leftOut(kind string) {
 
 // These are the keys of reduction.counts for parts and items that are left out. The warning shows these keys.
 const (
-	toolCalls  = "calls of tools and their results"
+	toolCalls  = "tool calls and their results"
 	otherParts = "other items and parts"
 )
 
@@ -260,6 +260,6 @@ func (r *reduction) String() string {
 	if parts == nil {
 		return ""
 	}
-	return "a council reads text alone, so the members did not see all of the earlier turns; " +
+	return "a council reads only text, so the members did not see all of the earlier turns; " +
 		strings.Join(parts, ", ")
 }

@@ -66,17 +66,17 @@ func pasts() []past {
 			`{"role":"user","content":"6x7?"},{"type":"reasoning","id":"rs_1","summary":[],"content":{"a":1}},` +
 				`{"type":"function_call","call_id":"c","name":"times","arguments":"{}"},{"type":"function_call_output","call_id":"c","output":[{"a":1}]},` +
 				`{"type":"message","role":"assistant","content":[{"type":"output_text","text":"42","annotations":[]}]}`,
-			answered, "calls of tools and their results",
+			answered, "tool calls and their results",
 		},
 		{
 			"tool calls with a text", `{"role":"user","content":"6x7?"},{"role":"assistant","content":"42","tool_calls":[{"id":"c"}]},` +
 				`{"role":"tool","content":{"result":42}}`, "",
-			answered, "calls of tools",
+			answered, "tool calls",
 		},
 		{
 			"function", `{"role":"user","content":"6x7?"},{"role":"assistant","content":null,"function_call":{"name":"times"}},` +
 				`{"role":"function","name":"times","content":"42"},{"role":"assistant","content":"42"}`, "",
-			answered, "calls of tools",
+			answered, "tool calls",
 		},
 		{
 			"items that only Responses have", "", `{"role":"user","content":"6x7?"},{"type":"web_search_call","id":"ws_1","action":{},"status":"completed"},` +

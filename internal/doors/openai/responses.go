@@ -107,12 +107,12 @@ func (c ResponseRequest) request(p *httpapi.Problems) council.Request {
 			"leave include out",
 		},
 		{
-			c.PreviousResponseID != "", "previous_response_id", "responses are not kept, so none can be continued",
+			c.PreviousResponseID != "", "previous_response_id", "responses are not stored, so none can be continued",
 			"send the whole conversation as input",
 		},
-		{given(c.Conversation), "conversation", "conversations are not kept", "send the whole conversation as input"},
+		{given(c.Conversation), "conversation", "conversations are not stored", "send the whole conversation as input"},
 		{given(c.Prompt), "prompt", "there are no stored prompts", "send the text as instructions or input"},
-		{c.Background, "background", "responses are not kept to be fetched", `use POST /v1/council with "background": true`},
+		{c.Background, "background", "responses are not stored, so none can be fetched", `use POST /v1/council with "background": true`},
 		{
 			c.TopLogprobs != nil && *c.TopLogprobs > 0, "top_logprobs", "a council has no token probabilities",
 			"leave top_logprobs out",
@@ -154,7 +154,7 @@ func (d door) resolve(r *http.Request, c *ResponseRequest, p *httpapi.Problems) 
 				Code: council.CodeNotFound, Detail: "the input refers to an answer that is not here",
 				Fields: []council.FieldError{{
 					Field:   fmt.Sprintf("input[%d]", i),
-					Message: fmt.Sprintf("this token has no ended session with the answer %.64q", item.ID),
+					Message: fmt.Sprintf("this token has no finished session with the answer %.64q", item.ID),
 					Fix:     "send the text of the answer instead of its id",
 				}},
 			}
