@@ -64,7 +64,7 @@ func (p *tab) stop() {
 	p.Helper()
 	p.do(chromedp.Evaluate[chromedp.Void](`[...document.querySelectorAll("#session .actions button")].find((b) => b.textContent === "Cancel").click()`))
 	p.until(`document.querySelector("dialog.sure")?.open`)
-	p.do(chromedp.Click(chromedp.CSS(`dialog.sure [value="stop"]`)))
+	p.do(chromedp.Click(chromedp.CSS(`dialog.sure [value="yes"]`)))
 }
 
 // long is a synthesis that takes a while to stream.

@@ -373,7 +373,7 @@ func TestCancelSaysWhatIsSpent(t *testing.T) {
 		t.Error(violation)
 	}
 	p.shot("sure")
-	p.do(chromedp.Click(chromedp.CSS(`dialog.sure [value="stop"]`)))
+	p.do(chromedp.Click(chromedp.CSS(`dialog.sure [value="yes"]`)))
 	p.says(said, "The session was cancelled.")
 	p.says("#session .when .badge", "cancelled")
 }

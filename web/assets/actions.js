@@ -5,7 +5,7 @@ import { el, usd } from "./dom.js";
 
 // asked shows a dialog, and returns whether the reader pressed its second button.
 async function asked(title, content, no, yes) {
-  const dialog = el("dialog", { "aria-labelledby": "asked-title" },
+  const dialog = el("dialog", { class: "sure", "aria-labelledby": "asked-title" },
     el("form", { method: "dialog" },
       el("h2", { id: "asked-title" }, title), content,
       el("div", { class: "row end" }, el("button", { type: "button", onclick: () => dialog.close("") }, no),
@@ -32,14 +32,17 @@ export async function rename(id, old) {
   return true;
 }
 
+// sure asks the reader whether to stop a session that runs, and says what is spent. An unknown amount is null.
+export const sure = (dollars) => asked("Stop now?",
+  el("p", {}, `What is spent stays spent${dollars ? `: ${usd(dollars)}` : ""}.`), "Keep running", "Stop");
+
 // stop asks the reader whether to stop a session that runs, and cancels it. It returns whether it did.
 export async function stop(id) {
   const { stage1 = [], stage2 = [], stage3 } = await session(id);
   const costs = [...stage1, ...stage2, stage3].map((part) => part?.usage?.cost_usd).filter((cost) => cost != null);
-  const spent = costs.length > 0 ? `: ${usd(costs.reduce((sum, cost) => sum + cost, 0))}` : "";
-  const sure = await asked("Stop now?", el("p", {}, `What is spent stays spent${spent}.`), "Keep running", "Stop");
-  if (sure) await cancel(id);
-  return sure;
+  const stopping = await sure(costs.length > 0 ? costs.reduce((sum, cost) => sum + cost, 0) : null);
+  if (stopping) await cancel(id);
+  return stopping;
 }
 
 // discard asks the reader whether to delete a session, or all sessions of a conversation, and deletes them. It returns

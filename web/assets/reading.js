@@ -1,6 +1,6 @@
-// What a reader does with a session: cancel it, be notified of its end, keep it. And what keeps the reader's place.
+// What a reader does with a session: be notified of its end, keep it. And what keeps the reader's place.
 
-import { el, save, usd } from "./dom.js";
+import { el, save } from "./dom.js";
 
 // steady keeps the opened answer at its place on the screen when something above it grows. Not every browser does so by
 // itself, and none does at the top of a page.
@@ -42,19 +42,6 @@ export function steady(section, signal) {
       at = top();
     },
   };
-}
-
-// sure asks the reader whether to cancel a session, and says what is spent. An unknown amount is null.
-export async function sure(dollars) {
-  const dialog = el("dialog", { class: "sure", "aria-labelledby": "sure-title" }, el("form", { method: "dialog" },
-    el("h2", { id: "sure-title" }, "Stop now?"), el("p", {}, `What is spent stays spent${dollars ? `: ${usd(dollars)}` : ""}.`),
-    el("div", { class: "row end" }, el("button", { value: "" }, "Keep running"), el("button", { value: "stop", class: "primary" }, "Stop"))));
-  document.body.append(dialog);
-  const answer = new Promise((resolve) => { dialog.onclose = () => resolve(dialog.returnValue === "stop"); });
-  dialog.showModal();
-  const stop = await answer;
-  dialog.remove();
-  return stop;
 }
 
 // notifier returns a button that asks for the permission to notify the reader, and the function tell. That function

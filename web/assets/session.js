@@ -1,7 +1,7 @@
 // The view of one session. It is built from the events and the request of the session. So the view is the same live,
 // after a reload, after the end, and for every reader with the same token.
 
-import { download, menu, notifier, steady, sure } from "./reading.js";
+import { download, menu, notifier, steady } from "./reading.js";
 import { answerInto, answerTabs, comparison, opinions, reviewInto, reviewList } from "./answers.js";
 import { ask, cancel, convene, councils, follow, get, isFinal, keep, kept, now, request, session, tryAgain } from "./api.js";
 import { bar, costing, differences, findings, standings, totals, verdict } from "./audit.js";
@@ -168,7 +168,7 @@ function layout(section, signal, id) {
   const notices = el("div", { role: "alert" });
   const stop = el("button", {
     type: "button", onclick: async () => {
-      if (!await sure(view.spent()) || ended) return;
+      if (!await (await import("./actions.js")).sure(view.spent()) || ended) return;
       said.focus(); // a disabled button would lose the focus to the page
       stop.disabled = true;
       cancel(id).catch((error) => {
