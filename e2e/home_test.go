@@ -238,6 +238,8 @@ func TestFieldProblems(t *testing.T) {
 	if got := value[string](p, `document.getElementById("query-problem").textContent`); got != "" {
 		t.Errorf("the question still has the problem %q", got)
 	}
+	p.says("#models-problem", "Choose at least two members.")
+	p.says("#language-problem", "Enter two letters, such as en.")
 	p.shot("problems")
 	for _, amount := range []string{"much", "-1", "0", "0,50"} {
 		p.choose("max_cost_usd", amount)

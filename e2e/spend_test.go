@@ -152,7 +152,7 @@ func TestEstimate(t *testing.T) {
 	p.shot("fits")
 	p.choose("max_cost_usd", "0.001")
 	p.says("#estimate", "It would be refused: ")
-	p.says("#estimate", "the limit is $0.001")
+	p.says("#estimate", " of the limit of $0.001. Set a limit of $0.085 or more, or choose fewer members.")
 	p.shot("refused")
 	p.choose("max_cost_usd", "much")
 	p.until(`document.getElementById("estimate").textContent === "9 calls."`)
@@ -207,7 +207,7 @@ func TestEstimateIsAborted(t *testing.T) {
 	within(arrived, "asked for")
 	p.choose("max_cost_usd", "0.001")
 	within(aborted, "aborted")
-	p.says("#estimate", "the limit is $0.001")
+	p.says("#estimate", " of the limit of $0.001. Set a limit of $0.085 or more, or choose fewer members.")
 }
 
 // TestEstimateOfUnknownPrices holds that the form names the models whose price nobody knows.

@@ -381,8 +381,9 @@ func (b *Book) overDay(s *Account, day *scope, limit USD, ofToken bool) *council
 	}
 }
 
-// tooLittle returns an error if the hard limit of a session is too low for its first calls.
-func (b *Book) tooLittle(s *Account) *council.Error {
+// leastLimit returns the least limit with which a session could begin, rounded up. It is nil if the limit of the
+// session is enough.
+func (b *Book) leastLimit(s *Account) *USD {
 	if !b.o.Hard || s.Limit == nil || s.First == nil {
 		return nil
 	}
@@ -390,7 +391,16 @@ func (b *Book) tooLittle(s *Account) *council.Error {
 	if *s.First <= s.Limit.share(percent) {
 		return nil
 	}
-	least := s.First.scaled(100, percent).Plus(1)
+	return new(s.First.scaled(100, percent).Plus(1).atLeast())
+}
+
+// tooLittle returns an error if the hard limit of a session is too low for its first calls.
+func (b *Book) tooLittle(s *Account) *council.Error {
+	least := b.leastLimit(s)
+	if least == nil {
+		return nil
+	}
+	percent := s.share(council.Stage1)
 	return &council.Error{
 		Code:   council.CodeInvalid,
 		Detail: "the cost limit of the session is too low for its first calls",
@@ -399,7 +409,7 @@ func (b *Book) tooLittle(s *Account) *council.Error {
 			Message: fmt.Sprintf("the limit is %s, and the first calls can cost %s, but may use only %d %% of it",
 				s.Limit.Dollars(), s.First.Dollars(), percent),
 			Fix: fmt.Sprintf("give %v or more, where council and daemon allow it, or lower %s or the number of members",
-				least.atLeast(), b.o.Names.Of(council.SettingMaxOutputTokens)),
+				*least, b.o.Names.Of(council.SettingMaxOutputTokens)),
 		}},
 	}
 }

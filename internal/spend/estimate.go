@@ -43,7 +43,7 @@ type Estimate struct {
 	// LimitSentence says what a cost limit of a session does.
 	LimitSentence string `json:"limit_sentence"`
 
-	why  string // Refusal without the names of fields
+	why  string // Refusal for a reader who does not know the names of fields and settings
 	rest *USD   // the expected cost of the calls after the members that begin, or nil
 }
 
@@ -321,10 +321,7 @@ func (b *Book) Estimate(plan council.Plan) Estimate {
 	defer b.mu.Unlock()
 	if failure := b.refusalLocked(b.limited(s)); failure != nil {
 		e.Refusal = new(failure.Explain())
-		e.why = failure.Detail
-		if len(failure.Fields) > 0 {
-			e.why = failure.Fields[0].Message + "; " + failure.Fields[0].Fix
-		}
+		e.why = b.why(e, s, failure)
 	}
 	e.Fits = e.Refusal == nil
 	if s.Limit != nil {

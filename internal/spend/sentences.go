@@ -169,6 +169,32 @@ func (e *Estimate) budget() string {
 	return strings.Join(sentences, " ")
 }
 
+// why returns why a session would be refused, and what its reader can do.
+func (b *Book) why(e Estimate, s *Account, failure *council.Error) string {
+	switch least := b.leastLimit(s); {
+	case failure.Code == council.CodeUnpriced:
+		return "the cost limit is hard, and there is no price for " + named(e.Unpriced)
+	case failure.Code == council.CodeOverBudget:
+		remedy := " Wait until 00:00 UTC"
+		if b.o.Hard {
+			remedy += ", or set a lower limit for this question"
+		}
+		text := "today's budget leaves no room for it."
+		for _, l := range e.Limits {
+			text += " " + l.Sentence
+		}
+		return text + remedy
+	case least != nil:
+		return fmt.Sprintf("the first calls can cost %s, and may use only %d %% of the limit of %s. "+
+			"Set a limit of %s or more, or choose fewer members",
+			s.First.Dollars(), s.share(council.Stage1), s.Limit.Dollars(), least.Dollars())
+	case len(failure.Fields) > 0:
+		return failure.Fields[0].Message
+	default:
+		return failure.Detail
+	}
+}
+
 // These sentences stand where a reader sets the limit of a session.
 const (
 	softLimit = "The session stops asking once %s is spent. Calls that are under way may pass it."

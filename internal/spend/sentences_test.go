@@ -113,6 +113,51 @@ func TestEstimateSentences(t *testing.T) {
 	}
 }
 
+// A refused estimate says why in words that name no field and no setting.
+func TestWhyRefused(t *testing.T) {
+	first := *amount(0.3)
+	tariff := func(string) (Tariff, bool) { return Flat(1, 1), true }
+	for name, c := range map[string]struct {
+		o    Options
+		s    Opening
+		want string
+	}{
+		"too little": {
+			Options{Hard: true}, Opening{Limit: amount(0.5), First: &first},
+			"the first calls can cost $0.30, and may use only 50 % of the limit of $0.50. Set a limit of $0.61 or more, or choose fewer members",
+		},
+		"no room under a hard limit": {
+			Options{Hard: true, Day: amount(0.4)}, Opening{Limit: amount(0.5)},
+			"today's budget leaves no room for it. $0.40 of today's $0.40 left. Wait until 00:00 UTC, or set a lower limit for this question",
+		},
+		"no room": {
+			Options{Day: new(USD)}, Opening{}, "today's budget leaves no room for it. $0.00 of today's $0.00 left. Wait until 00:00 UTC",
+		},
+		"no price": {
+			Options{Hard: true, Tariff: func(string) (Tariff, bool) { return Tariff{}, false }}, Opening{Limit: amount(0.5), Models: []string{"a"}},
+			"the cost limit is hard, and there is no price for a",
+		},
+		"no limit": {Options{Hard: true, Day: amount(1)}, Opening{}, "the session has no limit of cost"},
+	} {
+		if c.o.Tariff == nil {
+			c.o.Tariff = tariff
+		}
+		c.s.Shares = map[council.Stage]int64{council.Stage1: 50}
+		b := NewBook(c.o)
+		s := &Account{Opening: c.s, day: b.today()}
+		e := Estimate{Limits: b.Limits(""), Unpriced: b.unpriced(c.s.Models)}
+		b.mu.Lock()
+		failure := b.refusalLocked(b.limited(s))
+		b.mu.Unlock()
+		if failure == nil {
+			t.Fatalf("%s: it is not refused", name)
+		}
+		if got := b.why(e, s, failure); got != c.want {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+	}
+}
+
 func TestLimitRule(t *testing.T) {
 	for hard, want := range map[bool]string{
 		false: "The session stops asking once this is spent. Calls that are under way may pass it.",

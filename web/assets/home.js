@@ -180,7 +180,7 @@ const keep = () => store("draft", draft);
 function request() {
   const { query, messages = [], models, council: name, max_cost_usd: cost } = draft;
   const rest = Object.fromEntries([
-    ...["chairman", "category", "language"].map((name) => [name, draft[name].trim()]),
+    ...["chairman", "category"].map((name) => [name, draft[name]]), ["language", draft.language.trim().toLowerCase()],
     ...Object.keys(carried).map((name) => [name, draft[name]]),
   ].filter(([, value]) => value));
   return {
@@ -202,6 +202,12 @@ function check() {
   if (!draft.query?.trim()) errors.push({ field: "query", message: "Write a question" });
   if (draft.max_cost_usd?.trim() && Number.isNaN(amount(draft.max_cost_usd))) {
     errors.push({ field: "max_cost_usd", message: "Enter an amount in US dollars, such as 0.50" });
+  }
+  if (draft.models?.length < 2 && (draft.mode ?? council?.mode) !== "single") {
+    errors.push({ field: "models", message: "Choose at least two members" });
+  }
+  if (draft.language && !/^[a-z]{2}$/i.test(draft.language.trim())) {
+    errors.push({ field: "language", message: "Enter two letters, such as en" });
   }
   return errors;
 }
