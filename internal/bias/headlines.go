@@ -54,7 +54,8 @@ const (
 	nearlyConstant = "the reviewer gives nearly always the same score here"
 	beyondScale    = "the estimate is larger than the scale: the records cannot tell it from the other effects"
 	tooLittle      = "too little data: not even the largest effect on the scale would be found in four of five such windows"
-	shrinks        = "no effect shown; this test can show an effect and cannot rule one out, because its estimate is about a third of a true effect"
+	neverRuledOut  = "this test can show an effect and cannot rule one out, because its estimate is about a third of a true effect"
+	shrinks        = noEffect + "; " + neverRuledOut
 )
 
 // headline turns a metric into the headline of its members. There are two kinds of members: about what all

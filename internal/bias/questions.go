@@ -146,6 +146,10 @@ func (c *Collector) answer(a questionForm, figures []*Metric, r *Report) Questio
 		}
 	}
 	switch a.id {
+	case "first_answer":
+		if worst.Is(VerdictInconclusive) && worst.Reason != shrinks {
+			q.Also = append(q.Also, ended(capital(neverRuledOut)))
+		}
 	case "favour":
 		if !slices.Contains(q.Figures, styleName) {
 			q.Also = append(q.Also, "Favour for the own style is not measured.")

@@ -178,3 +178,53 @@ func TestChangePointsAnswer(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
+
+// TestPartsOfAnswers holds what an answer adds where a question has many members, pairs in both orders, or many versions.
+func TestPartsOfAnswers(t *testing.T) {
+	t.Parallel()
+	level := Metric{Name: harshnessName, Kind: KindLevel, Subject: "m0", Verdict: new(VerdictDiffers), PointEstimate: new(1.), Delta: new(0.25)}
+	for i := range 8 {
+		member := level
+		member.Subject = fmt.Sprint("m", i)
+		member.PointEstimate = new(float64(i))
+		member.Sentence = member.Subject + " differs."
+		level.Members = append(level.Members, member)
+	}
+	pull := Metric{
+		Name: anchoringName, Kind: KindFavour, Verdict: new(VerdictInconclusive), PointEstimate: new(0.05), Delta: new(0.1), Sentence: "A small one.",
+	}
+	r := Report{
+		Metrics: []Metric{
+			level, pull,
+			{Name: agreeName, Kind: KindDescription, PointEstimate: new(0.5)},
+			{Name: driftName, Kind: KindChange, Verdict: new(VerdictNegligible), Sentence: "None."},
+		},
+		Pairs: []PairJudge{{ReviewerID: "elm", BothOrders: BothOrders{Comparisons: 20, ConflictRate: estimate(0.25, 0.1, 0.4)}}, {ReviewerID: "oak"}},
+	}
+	for range 7 {
+		r.Versions = append(r.Versions, VersionChange{Member: "elm", From: "1", To: "2", Start: now, Sessions: 1})
+	}
+	want := map[string][]string{
+		"level":        {"m7 differs.", "m6 differs.", "m5 differs.", "m4 differs.", "m3 differs.", "And 2 more, which the table has."},
+		"first_answer": {"This test can show an effect and cannot rule one out, because its estimate is about a third of a true effect."},
+		"agreement":    {"elm contradicts itself in 25 % of 20 pairs of answers that it saw in both orders."},
+		"change": append(slices.Repeat([]string{"elm was served as 1 until 31 March 2026, then as 2 in 1 sessions."}, mostAlso),
+			"Versions of models changed 2 more times."),
+	}
+	for _, q := range NewCollector(unlimited).questions(&r) {
+		if diff := cmp.Diff(want[q.ID], q.Also); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", q.ID, diff)
+		}
+		if q.ID == "first_answer" && q.Word != "cannot be told" {
+			t.Errorf("the first answer: %s", q.Word)
+		}
+	}
+	r.Metrics[0].Verdict = new(VerdictAlike)
+	r.Metrics[0].Sentence = "No difference in level that counts."
+	if q := NewCollector(unlimited).questions(&r)[0]; q.Sentence != "No difference in level that counts. Ranks do not depend on levels." {
+		t.Errorf("level: %s", q.Sentence)
+	}
+	if w := (Window{Sessions: 100, Newest: 100}); w.wider() == "" || (Window{Sessions: 99, Newest: 100}).wider() != "" {
+		t.Errorf("wider: %q", w.wider())
+	}
+}

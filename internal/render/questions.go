@@ -32,7 +32,7 @@ func axes(id string) axisNames {
 		"favour":       {"scores lower", "points", "scores higher"},
 		"level":        {"harsher", "points", "milder"},
 		"first_answer": {"others score lower", "points", "others score higher"},
-		"agreement":    {"opposite orders", "", "same order"},
+		"agreement":    {"less agreement", "", "more agreement"},
 		"change":       {"became harsher", "points", "became milder"},
 	}[id]
 }
@@ -124,6 +124,9 @@ func questionPlot(id string, metrics []bias.Metric) *plot {
 	switch id {
 	case "length":
 		p.Caption += " Points are for an answer of twice the length. A reviewer’s row compares it with the others."
+	case "agreement":
+		p.HasZero = false
+		p.Caption += " The first row is Kendall’s W of the scores. The others are Kendall’s tau of two ballots, where 0 is chance."
 	case "level":
 		p.Caption += " A reviewer’s row compares it with the others on the same answers."
 	}
