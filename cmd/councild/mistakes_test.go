@@ -332,7 +332,7 @@ func TestMistakes(t *testing.T) {
 	requests := []badRequest{
 		{"no token", "POST /v1/council", "Authorization: ", body + `"seed": 1}`, 401, "there is no token", "send a token"},
 		{"no Bearer", "POST /v1/council", "Authorization: " + token, body + `"seed": 1}`, 401, "does not begin with Bearer", "send a token"},
-		{"a name", "POST /v1/council", "Authorization: Bearer ada:" + token, body + `"seed": 1}`, 401, "sent without its name", "send a token"},
+		{"a name", "POST /v1/council", "Authorization: Bearer ada:" + token, body + `"seed": 1}`, 401, "no token with this name is known", "send a token"},
 		{"a misspelt field", "POST /v1/council", "", `{"question": "Why?"}`, 422, "there is no such field", "correct its spelling"},
 		{"single quotes", "POST /v1/council", "", `{'query': 'Why?'}`, 400, "not valid JSON", "send one object"},
 		{"no body", "POST /v1/council", "", "", 400, "there is no body", "send a JSON object"},

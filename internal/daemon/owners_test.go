@@ -37,7 +37,7 @@ func TestTokenIsReplaced(t *testing.T) {
 		}
 		for token, want := range map[string]int{
 			tt.token: http.StatusOK, bobs: http.StatusNotFound, tt.refused: http.StatusUnauthorized,
-			tt.name + ":" + tt.token: http.StatusUnauthorized, tt.name: http.StatusUnauthorized,
+			tt.name + ":" + tt.token: http.StatusOK, "bob:" + tt.token: http.StatusUnauthorized, tt.name: http.StatusUnauthorized,
 		} {
 			d.Token = token
 			if status, data := d.Call(t, "GET", "/v1/council/"+id, ""); status != want {

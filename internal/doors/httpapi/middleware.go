@@ -234,7 +234,7 @@ func refusal(header string) string {
 	case !bearer:
 		return "the header Authorization does not begin with Bearer"
 	case strings.Contains(token, ":"):
-		return "the token is unknown, and a token is sent without its name"
+		return "no token with this name is known"
 	default:
 		return "the token is unknown"
 	}
