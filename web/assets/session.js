@@ -120,7 +120,7 @@ export async function watch(section, signal, id) {
   };
   const handled = (type, data) => {
     handle(type, data);
-    view.settle();
+    if (!type.endsWith(".delta")) view.settle(); // a text that grows is drawn later
   };
   // The sum of what the replies cost so far is null if the cost of one is unknown.
   view.spent = () => [...state.answers.values(), ...state.reviews.values()].filter((reply) => !reply.given)
