@@ -286,7 +286,7 @@ func TestReportOfADaemonThatIsAway(t *testing.T) {
 	t.Parallel()
 	l := &line{}
 	p := open(t, l.start(t, described(t)), "")
-	p.until(`document.getElementById("council").checkVisibility()`)
+	p.until(`document.getElementById("council-line").textContent !== ""`)
 	l.down.Store(new(""))
 	p.do(chromedp.Click(chromedp.CSS(`nav a[href="#/report"]`)))
 	p.says("#report .notice.warn", "The daemon does not answer.")
