@@ -510,7 +510,7 @@ func printSession(w io.Writer, s *council.Session, more printed) error {
 		line("Budget", more.bill.Left)
 	}
 	if took := time.Duration(s.Metadata.Timing.TotalMS * float64(time.Millisecond)); s.Status != council.StatusRunning {
-		fmt.Fprintf(&b, "%s · ", took.Round(time.Second))
+		fmt.Fprintf(&b, "%s · ", lasting(took))
 	}
 	if more.bill.Cost != "" {
 		fmt.Fprintf(&b, "%s · ", more.bill.Cost)
@@ -518,6 +518,15 @@ func printSession(w io.Writer, s *council.Session, more printed) error {
 	fmt.Fprintf(&b, "session %s: %s\n", s.ID, s.Status)
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// lasting returns a duration in words, such as "41 s" or "3 min 12 s".
+func lasting(d time.Duration) string {
+	seconds := int(d.Round(time.Second).Seconds())
+	if seconds < 60 { //nolint:mnd // a minute
+		return fmt.Sprintf("%d s", seconds)
+	}
+	return fmt.Sprintf("%d min %d s", seconds/60, seconds%60) //nolint:mnd // a minute
 }
 
 // product says what a stage gives.

@@ -42,7 +42,7 @@ Answer     the synthesis of gpt
 Ranking    1. gpt, 2. claude and gemini, not ranked down and late
 Missing    the review of down: connection refused (unavailable)
 Warning    no price for gpt (cost_unknown)
-FIGURES3m12s · $0.31 · session 01a2: degraded
+FIGURES3 min 12 s · $0.31 · session 01a2: degraded
 `
 	const figures = `
 RANK  MODEL   BORDA       WINS  VOTES  VOTE COVERAGE

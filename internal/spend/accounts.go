@@ -420,7 +420,7 @@ func (b *Book) withoutLimit() *council.Error {
 		Code:   council.CodeInvalid,
 		Detail: "the daily limit is hard, and nothing limits what this session can cost",
 		Fields: []council.FieldError{{
-			Field: "max_cost_usd", Message: "the session has no limit of cost",
+			Field: "max_cost_usd", Message: "the session has no cost limit",
 			Fix: "give one, or set " + b.o.Names.Of(council.SettingMaxCostUSD),
 		}},
 	}

@@ -179,11 +179,11 @@ func (b *Book) why(e Estimate, s *Account, failure *council.Error) string {
 		if b.o.Hard {
 			remedy += ", or set a lower limit for this question"
 		}
-		text := "today's budget leaves no room for it."
+		sentences := []string{"today's budget leaves no room for it."}
 		for _, l := range e.Limits {
-			text += " " + l.Sentence
+			sentences = append(sentences, l.Sentence)
 		}
-		return text + remedy
+		return strings.Join(sentences, " ") + remedy
 	case least != nil:
 		return fmt.Sprintf("the first calls can cost %s, and may use only %d %% of the limit of %s. "+
 			"Set a limit of %s or more, or choose fewer members",

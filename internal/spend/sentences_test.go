@@ -115,7 +115,6 @@ func TestEstimateSentences(t *testing.T) {
 
 // A refused estimate says why in words that name no field and no setting.
 func TestWhyRefused(t *testing.T) {
-	first := *amount(0.3)
 	tariff := func(string) (Tariff, bool) { return Flat(1, 1), true }
 	for name, c := range map[string]struct {
 		o    Options
@@ -123,21 +122,25 @@ func TestWhyRefused(t *testing.T) {
 		want string
 	}{
 		"too little": {
-			Options{Hard: true}, Opening{Limit: amount(0.5), First: &first},
-			"the first calls can cost $0.30, and may use only 50 % of the limit of $0.50. Set a limit of $0.61 or more, or choose fewer members",
+			o: Options{Hard: true}, s: Opening{Limit: amount(0.5), First: amount(0.3)},
+			want: "the first calls can cost $0.30, and may use only 50 % of the limit of $0.50. " +
+				"Set a limit of $0.61 or more, or choose fewer members",
 		},
 		"no room under a hard limit": {
-			Options{Hard: true, Day: amount(0.4)}, Opening{Limit: amount(0.5)},
-			"today's budget leaves no room for it. $0.40 of today's $0.40 left. Wait until 00:00 UTC, or set a lower limit for this question",
+			o: Options{Hard: true, Day: amount(0.4)}, s: Opening{Limit: amount(0.5)},
+			want: "today's budget leaves no room for it. $0.40 of today's $0.40 left. " +
+				"Wait until 00:00 UTC, or set a lower limit for this question",
 		},
 		"no room": {
-			Options{Day: new(USD)}, Opening{}, "today's budget leaves no room for it. $0.00 of today's $0.00 left. Wait until 00:00 UTC",
+			o:    Options{Day: new(USD)},
+			want: "today's budget leaves no room for it. $0.00 of today's $0.00 left. Wait until 00:00 UTC",
 		},
 		"no price": {
-			Options{Hard: true, Tariff: func(string) (Tariff, bool) { return Tariff{}, false }}, Opening{Limit: amount(0.5), Models: []string{"a"}},
-			"the cost limit is hard, and there is no price for a",
+			o:    Options{Hard: true, Tariff: func(string) (Tariff, bool) { return Tariff{}, false }},
+			s:    Opening{Limit: amount(0.5), Models: []string{"a"}},
+			want: "the cost limit is hard, and there is no price for a",
 		},
-		"no limit": {Options{Hard: true, Day: amount(1)}, Opening{}, "the session has no limit of cost"},
+		"no limit": {o: Options{Hard: true, Day: amount(1)}, want: "the session has no cost limit"},
 	} {
 		if c.o.Tariff == nil {
 			c.o.Tariff = tariff
