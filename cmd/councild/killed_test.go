@@ -318,7 +318,7 @@ func readCosts(t *testing.T, name string) map[string]sessionCosts {
 var (
 	// providerAddress matches the address of the provider, whose port is another one in each test.
 	providerAddress = regexp.MustCompile(`127\.0\.0\.1:\d+`)
-	amounts         = regexp.MustCompile(`[0-9.]+`)
+	amounts         = regexp.MustCompile(`\$?[0-9.]+`)
 )
 
 // withoutTimes returns a session, or a problem, without the figures that differ from run to run.

@@ -100,7 +100,7 @@ func TestHardLimitsInEachMode(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			below := least - least/1000
+			below := least - least/8 // It is rounded up by less than that.
 			if e := estimateOf(t, d, limited(tt.mode, tt.fields, below)); e.Fits || e.Refusal == nil {
 				t.Errorf("the estimate fits into %v", below)
 			}

@@ -29,7 +29,7 @@ export function onUnauthorized(ask) {
 // The token is kept for this tab, or for this browser if the reader wants that. It is never part of an address.
 const token = () => sessionStorage.getItem("token") ?? remembered();
 
-// remembered is the token that this browser keeps, or null. A browser can refuse the page its storage.
+// remembered is the token that this browser keeps, or null. Not every browser lets the page store something.
 export function remembered() {
   try {
     return localStorage.getItem("token");
@@ -264,22 +264,15 @@ const pause = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
 // request returns the request of a session, in the form in which it can be sent again.
 export const request = (id) => get(`${path(id)}/request`);
 
-let told = () => {}; // the function that onDemo sets
-
-// onDemo sets a function that gets the demo of GET /v1/councils, or null, each time the daemon answers with it.
-export function onDemo(tell) {
-  told = tell;
-}
-
-// offers returns the answer of GET /v1/councils. It returns null if the daemon does not answer, or is too old for it.
+// offers returns the answer of GET /v1/councils, and shows whether the daemon is a demo. It returns null if the daemon
+// does not answer, or is too old.
 export async function offers() {
   const list = await get("v1/councils", { unasked: true }).catch(() => null);
-  if (list !== null) told(list.demo ?? null);
+  if (list !== null) document.getElementById("demo").hidden = !list.demo;
   return list;
 }
 
-// councils returns the councils that the reader can ask, the default one first. It returns none if the daemon does
-// not answer, or is too old to list them.
+// councils returns the councils that the reader can ask, the default one first, or none without an answer.
 export const councils = async () => (await offers())?.councils ?? [];
 
 let ahead = 0; // ms by which the daemon's clock is ahead of this one

@@ -1,6 +1,6 @@
 // The page as a whole: it shows the view that the address names, and asks for the token.
 
-import { forget, getAgain, offers, onDemo, onUnauthorized, remembered } from "./api.js";
+import { forget, getAgain, offers, onUnauthorized, remembered } from "./api.js";
 import { away, el, problem } from "./dom.js";
 import { again, home } from "./home.js";
 
@@ -76,14 +76,8 @@ async function show(event) {
   } catch (error) {
     if (!signal.aborted) view.section.append(problem(error));
   }
-  if (!known && !signal.aborted) offers();
+  if (view.section !== $("ask") && !signal.aborted) offers(); // The home page does so itself.
 }
-
-let known = false; // whether the daemon has said if it is a demo
-onDemo((demo) => {
-  known = true;
-  $("demo").hidden = demo === null;
-});
 
 document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault(); // the address after the # names the view, and must stay
