@@ -258,7 +258,7 @@ func TestAskQuietly(t *testing.T) {
 		t.Errorf("exit %d: %s, stderr %q", code, stdout, stderr)
 	}
 	code, _, stderr = command(t, "ask", "Which way?")
-	want := "councild: warning: a setting is likely to be wrong: LLM_COUNCIL_BASE_URL: http"
+	want := "councild: warning: a setting is probably wrong: LLM_COUNCIL_BASE_URL: http"
 	if code != exitOK || !strings.HasPrefix(stderr, want) || strings.Contains(stderr, "{") {
 		t.Errorf("exit %d: stderr %q", code, stderr)
 	}

@@ -39,7 +39,7 @@ func (c checkCmd) Run(ctx context.Context, std IO) error {
 	}
 	checked := daemon.Check(ctx, cfg, simllm.Default())
 	for _, warning := range checked.Warnings {
-		_, _ = fmt.Fprintln(std.Stderr, "councild: warning: a setting is likely to be wrong:", warning)
+		_, _ = fmt.Fprintln(std.Stderr, "councild: warning: a setting is probably wrong:", warning)
 	}
 	if ctx.Err() != nil {
 		return interruptedError{errors.New("interrupted before everything was checked")}

@@ -374,7 +374,8 @@ func TestCheckWarns(t *testing.T) {
 		"BASE_URL": listing(t, "a", inDays(13), "b", ""), "API_KEY": `"sk-test-000000000000"`, "MODELS": "a,b", "MODE": "synthesis",
 	})
 	code, stdout, stderr := command(t, "check", "--json")
-	if code != exitOK || !strings.Contains(stderr, "councild: warning: a setting is likely to be wrong: LLM_COUNCIL_API_KEY: has quotes") ||
+	if code != exitOK || !strings.Contains(stderr, "councild: warning: a setting is probably wrong: "+
+		"LLM_COUNCIL_API_KEY: has quotes") ||
 		strings.Contains(stdout+stderr, "sk-test") {
 		t.Errorf("exit %d: %s", code, stderr)
 	}

@@ -138,7 +138,7 @@ func TestFaultF67(t *testing.T) {
 			write("second")
 			hangUp()
 			if name == "a roster" {
-				until("another roster is in force")
+				until("a new roster is in use")
 			} else {
 				until("SIGHUP is ignored: there is no roster to read again")
 			}

@@ -190,7 +190,7 @@ func (showConfigCmd) Run(std IO) error {
 		}
 	}
 	for _, warning := range cfg.Warnings() {
-		_, _ = fmt.Fprintln(std.Stderr, "councild: warning: a setting is likely to be wrong:", warning)
+		_, _ = fmt.Fprintln(std.Stderr, "councild: warning: a setting is probably wrong:", warning)
 	}
 	if len(cfg.Models) > 0 { // without models, the user only looks up the settings
 		if err := cfg.RequireCouncil(); err != nil {

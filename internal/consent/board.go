@@ -504,6 +504,6 @@ func (i *Intake) saveBoard(state boardState) error {
 // publish is Publish for the daemon. After an error, it tries again in an hour.
 func (i *Intake) publish(ctx context.Context) {
 	if err := i.Publish(i.o.Now()); err != nil {
-		i.o.Log.ErrorContext(ctx, "the board over events stays as it is; the next try is in an hour", "error", err)
+		i.o.Log.ErrorContext(ctx, "the board over events stays unchanged; the next attempt is in an hour", "error", err)
 	}
 }

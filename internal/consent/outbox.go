@@ -364,7 +364,8 @@ func (b *Outbox) failed(ctx context.Context, err error) {
 	b.mu.Unlock()
 	switch {
 	case gone:
-		b.o.Log.ErrorContext(ctx, "the sink of events is gone and asks for no more: nothing is sent to it until the next start", "error", err)
+		b.o.Log.ErrorContext(ctx, "the sink answered that it is gone for good: nothing is sent to it until the "+
+			"next start", "error", err)
 	case first:
 		b.o.Log.WarnContext(ctx, "events could not be delivered; they wait on disk and are tried again over three days",
 			"error", err)
@@ -403,13 +404,13 @@ func (b *Outbox) write(ctx context.Context, ids []string, outcome string) {
 	for some := range slices.Chunk(ids, 1000) { // so that a line is not too long
 		line, err := json.Marshal(outboxLine{Done: some, At: now, Outcome: outcome})
 		if err != nil {
-			b.o.Log.ErrorContext(ctx, "the outcome of events cannot be noted", "error", err)
+			b.o.Log.ErrorContext(ctx, "the outcome of events cannot be written", "error", err)
 			return
 		}
 		lines = append(lines, append(line, '\n'))
 	}
 	if _, err := b.daily.AppendLines(now, lines...); err != nil { //nolint:contextcheck // as above
-		b.o.Log.ErrorContext(ctx, "the outcome of events cannot be noted", "error", err)
+		b.o.Log.ErrorContext(ctx, "the outcome of events cannot be written", "error", err)
 	}
 }
 
@@ -432,7 +433,7 @@ func removeBefore(ctx context.Context, daily *store.Daily, now, then time.Time, 
 		}
 	}
 	if err != nil {
-		log.ErrorContext(ctx, "old events could not be deleted; the next try is in an hour", "error", err)
+		log.ErrorContext(ctx, "old events could not be deleted; the next attempt is in an hour", "error", err)
 	}
 }
 

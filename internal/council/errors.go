@@ -100,7 +100,7 @@ const (
 	FailContentFilter   FailureCode = "content_filter"   // the provider's filter stopped the reply, or refused the request
 	FailLength          FailureCode = "length"           // the reply ended at the token limit
 	FailCut             FailureCode = "cut"              // no answer within the grace for stragglers, after a quorum
-	FailBreakerOpen     FailureCode = "breaker_open"     // not called: the model failed too often of late
+	FailBreakerOpen     FailureCode = "breaker_open"     // not called: the model failed too often recently
 	FailBudget          FailureCode = "budget"           // not called: the cost or token limits leave no room for the call
 	FailNoAnswer        FailureCode = "no_answer"        // not called: there were no answers to read
 	FailInvalidBallot   FailureCode = "invalid_ballot"   // the reply holds no ballot

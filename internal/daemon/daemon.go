@@ -208,7 +208,8 @@ func (d *Daemon) openFiles(ctx context.Context, o Options) (err error) {
 		}
 		d.teardown.push("the record store", func(context.Context) error { return d.store.Close() })
 		if recovery.CutBytes > 0 {
-			d.log.WarnContext(ctx, "cut an unfinished last session off the record store, left by a crash", "bytes", recovery.CutBytes)
+			d.log.WarnContext(ctx, "removed an unfinished last session, left by a crash, from the record "+
+				"store", "bytes", recovery.CutBytes)
 		}
 	}
 	if d.ledger, err = openLedger(ctx, cfg, o.Disk, d.log); err != nil {
@@ -356,12 +357,13 @@ func (d *Daemon) Reload(ctx context.Context) {
 	d.rosterInvalid.Store(err != nil)
 	if err != nil {
 		for problem := range strings.Lines(err.Error()) {
-			d.log.ErrorContext(ctx, "the roster cannot be put in force, and the one before stays", "problem", strings.TrimSpace(problem))
+			d.log.ErrorContext(ctx, "the new roster cannot be used; the previous one stays in "+
+				"use", "problem", strings.TrimSpace(problem))
 		}
 		return
 	}
 	d.api.SetTokens(tokens)
-	d.log.InfoContext(ctx, "another roster is in force", "roster", d.engine.setup.Load().roster.Hash)
+	d.log.InfoContext(ctx, "a new roster is in use", "roster", d.engine.setup.Load().roster.Hash)
 }
 
 // Tokens returns the bearer tokens. If there are tokens, a caller needs one of them.
@@ -487,9 +489,9 @@ func (d *Daemon) NotReady() []httpapi.Reason {
 	}
 	if d.store != nil {
 		if err := d.store.Healthy(); err != nil {
-			message := "records could not be written and wait for the next try; the log says why"
+			message := "records could not be written, and wait for the next attempt; the log says why"
 			if errno, ok := errors.AsType[syscall.Errno](err); ok { // the text of an errno holds no path
-				message = "records could not be written and wait for the next try: " + errno.Error()
+				message = "records could not be written, and wait for the next attempt: " + errno.Error()
 			}
 			reasons = append(reasons, httpapi.Reason{Code: "store", Message: message})
 		}
@@ -498,7 +500,8 @@ func (d *Daemon) NotReady() []httpapi.Reason {
 		reasons = append(reasons, d.ledger.notReady()...)
 	} else if path != "" {
 		reasons = append(reasons, httpapi.Reason{
-			Code: "ledger", Bearable: true, Message: "what sessions cost is not kept, because the ledger could not be opened; the log says why",
+			Code: "ledger", Bearable: true, Message: "costs are not stored, because the ledger could not be " +
+				"opened; the log says why",
 		})
 	}
 	if d.journal != nil {
@@ -514,14 +517,15 @@ func (d *Daemon) NotReady() []httpapi.Reason {
 			reasons = append(reasons, httpapi.Reason{
 				Code: "sessions_damaged", Bearable: true,
 				Message: "files of kept sessions were damaged, found " + damage.At.Format("on 2006-01-02 at 15:04 UTC") + ": " + damage.Problem() +
-					"; the log names them, and councild sessions accept takes the loss",
+					"; the log names them; to accept the loss, run councild sessions accept",
 			})
 		}
 	}
 	if missing := d.engine.setup.Load().prices.missing(); len(missing) > 0 && isLimited(d.cfg) {
 		reasons = append(reasons, httpapi.Reason{
 			Code: "prices_missing", Bearable: !d.cfg.HasHardLimits(),
-			Message: "a provider did not tell its prices yet, and is asked again; prices in LLM_COUNCIL_PRICES go first",
+			Message: "a provider has not reported its prices yet, and is asked again; prices in LLM_COUNCIL_PRICES " +
+				"take precedence",
 		})
 	}
 	if d.intake != nil && d.intake.Healthy() != nil {
@@ -531,13 +535,14 @@ func (d *Daemon) NotReady() []httpapi.Reason {
 	}
 	if d.outbox != nil && d.outbox.Failing() != nil {
 		reasons = append(reasons, httpapi.Reason{
-			Code: "events", Bearable: true, Message: "events of sessions could not be delivered and wait for the next try; the log says why",
+			Code: "events", Bearable: true, Message: "events of sessions could not be delivered, and wait for the " +
+				"next attempt; the log says why",
 		})
 	}
 	if d.rosterInvalid.Load() {
 		reasons = append(reasons, httpapi.Reason{
 			Code: "roster_invalid", Bearable: true,
-			Message: "the roster was read again and has errors, which the log names: the roster before it stays in force",
+			Message: "the new roster has errors, which the log names; the previous one stays in use",
 		})
 	}
 	var missing, ends []string
@@ -556,7 +561,7 @@ func (d *Daemon) NotReady() []httpapi.Reason {
 	}
 	if len(ends) > 0 {
 		reasons = append(reasons, httpapi.Reason{
-			Code: modelEnds, Bearable: true, Message: "models end: " + strings.Join(ends, ", ") + "; configure others",
+			Code: modelEnds, Bearable: true, Message: "providers will shut down models: " + strings.Join(ends, ", ") + "; configure others",
 		})
 	}
 	if models, quorum := d.engine.outOfOrder(); len(models) > 0 {
@@ -564,7 +569,7 @@ func (d *Daemon) NotReady() []httpapi.Reason {
 		// one.
 		reasons = append(reasons, httpapi.Reason{
 			Code: "breaker_open", Bearable: quorum,
-			Message: "not called, because they failed too often of late: " + strings.Join(models, ", "),
+			Message: "not called, because they failed too often recently: " + strings.Join(models, ", "),
 		})
 	}
 	return reasons

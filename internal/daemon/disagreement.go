@@ -101,7 +101,7 @@ func (e *Engine) rater(cfg config.Config, r *config.Roster, axes []string, thres
 func (e *Engine) calibration(instrument council.Calibration) *council.Calibration {
 	c, err := calibration(e.o.Config, instrument)
 	if err != nil {
-		e.o.Log.Warn("the calibrations cannot be read: nothing is flagged", "error", err)
+		e.o.Log.Warn("the calibrations cannot be read, so nothing is flagged", "error", err)
 	}
 	return c
 }

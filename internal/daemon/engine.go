@@ -86,11 +86,12 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 	}
 	cfg := o.Config
 	for _, warning := range cfg.Warnings() {
-		o.Log.WarnContext(ctx, "a setting is likely to be wrong", "setting", warning)
+		o.Log.WarnContext(ctx, "a setting is probably wrong", "setting", warning)
 	}
 	warnOfRoster(ctx, o.Log, cfg, r)
 	if links := cfg.ServiceLinks(); len(links) > 0 {
-		o.Log.InfoContext(ctx, "passed over the variables that Kubernetes sets for Services; enableServiceLinks: false leaves them out",
+		o.Log.InfoContext(ctx, "ignored the variables that Kubernetes sets for Services; to avoid them, set "+
+			"enableServiceLinks: false in the pod",
 			"variables", len(links), "first", links[0])
 	}
 	e := &Engine{o: o, reloaded: make(chan struct{}, 1)}
@@ -239,7 +240,7 @@ func warnOfRoster(ctx context.Context, log *slog.Logger, cfg config.Config, r *c
 		return
 	}
 	for _, warning := range r.Warnings(cfg.ProviderNames()) {
-		log.WarnContext(ctx, "the roster is likely to be wrong", "setting", warning)
+		log.WarnContext(ctx, "the roster is probably wrong", "setting", warning)
 	}
 }
 
@@ -377,7 +378,8 @@ func (e *Engine) Ended(ctx context.Context, plan council.Plan, session *council.
 		return
 	}
 	if err := e.o.Evidence.keep(ctx, store.Evidence{Shadow: record}); err != nil {
-		e.o.Log.ErrorContext(ctx, "what reviewers said of a session was not written", "session_id", plan.SessionID, "error", err)
+		e.o.Log.ErrorContext(ctx, "the reviewers' comparison of a session was not "+
+			"written", "session_id", plan.SessionID, "error", err)
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 func openOutbox(ctx context.Context, cfg config.Config, on disk.Disk, log *slog.Logger) (*consent.Outbox, error) {
 	if !cfg.SendsEvents() {
 		if cfg.EventSink != "" {
-			log.InfoContext(ctx, "no events are sent: that takes LLM_COUNCIL_BIAS_CONSENT of 2 or more, and records that are kept")
+			log.InfoContext(ctx, "no events are sent: set LLM_COUNCIL_BIAS_CONSENT to 2 or more, and keep bias records")
 		}
 		return nil, nil
 	}
@@ -57,7 +57,7 @@ func (r *eventRecorder) Append(ctx context.Context, records []council.BiasMetric
 	}
 	if e := consent.Make(records, o); e != nil {
 		if err := r.outbox.Add(ctx, records[0].SessionID, e); err != nil {
-			r.engine.o.Log.ErrorContext(ctx, "the event of a session is not on disk",
+			r.engine.o.Log.ErrorContext(ctx, "the event of a session could not be written to disk",
 				"session_id", records[0].SessionID, "error", err)
 		}
 	}

@@ -41,7 +41,8 @@ func openEvidence(ctx context.Context, cfg config.Config, on disk.Disk, log *slo
 	case named || cfg.ShadowRate > 0 || cfg.LabelRate > 0:
 		return nil, fmt.Errorf("LLM_COUNCIL_DATA_DIR: %w", err)
 	default:
-		log.WarnContext(ctx, "feedback is not kept: name a directory in LLM_COUNCIL_DATA_DIR, or off", "error", err)
+		log.WarnContext(ctx, "feedback is not stored: name a directory in LLM_COUNCIL_DATA_DIR, or write "+
+			"off", "error", err)
 		return nil, nil
 	}
 }

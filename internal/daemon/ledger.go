@@ -68,7 +68,7 @@ const (
 )
 
 // errDamaged says why a daemon with a hard daily limit does not start.
-var errDamaged = errors.New("the ledger of costs is damaged, and hard daily limits need all of it")
+var errDamaged = errors.New("the cost ledger is damaged, and hard daily limits need all of it")
 
 // openLedger opens the ledger. It returns nil if the cost is not kept. It also returns nil, with a warning in the log,
 // if the default file beside the records cannot be written and no daily limit needs the file. With a hard daily limit,
@@ -100,18 +100,21 @@ func openLedger(ctx context.Context, cfg config.Config, on disk.Disk, log *slog.
 	case named || cfg.HasDayLimit():
 		return nil, fmt.Errorf("LLM_COUNCIL_DATA_DIR: %w", err)
 	default:
-		log.WarnContext(ctx, "what sessions cost is not kept: name a directory in LLM_COUNCIL_DATA_DIR, or off", "error", err)
+		log.WarnContext(ctx, "costs are not stored: name a directory in LLM_COUNCIL_DATA_DIR, or write "+
+			"off", "error", err)
 		return nil, nil
 	}
 	if recovery.CutBytes > 0 {
-		log.WarnContext(ctx, "cut an unfinished last line off the ledger of costs, left by a crash", "bytes", recovery.CutBytes)
+		log.WarnContext(ctx, "removed an unfinished last line, left by a crash, from the cost "+
+			"ledger", "bytes", recovery.CutBytes)
 	}
 	if err := l.look(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("LLM_COUNCIL_DATA_DIR: %w", err), l.store.Close())
 	}
 	if l.state.Damaged && cfg.HasHardLimits() && cfg.HasDayLimit() {
-		return nil, errors.Join(fmt.Errorf("LLM_COUNCIL_DATA_DIR: %w: in %s, %s; put the lost file back, or see councild report spend verify "+
-			"and take the loss with councild report spend accept", errDamaged, path, l.state.Problem()), l.store.Close())
+		return nil, errors.Join(fmt.Errorf("LLM_COUNCIL_DATA_DIR: %w: in %s, %s; put the lost file back, or look "+
+			"at councild report spend verify and accept the loss with councild report spend "+
+			"accept", errDamaged, path, l.state.Problem()), l.store.Close())
 	}
 	l.writer.Go(func() { l.keepEnd(context.WithoutCancel(ctx)) })
 	return l, nil
@@ -140,8 +143,9 @@ func (l *ledger) look(ctx context.Context) error {
 }
 
 func (l *ledger) logDamage(ctx context.Context) {
-	l.log.ErrorContext(ctx, "the ledger of costs is damaged, so that sums are too low; councild report spend verify shows what is left, and "+
-		"councild report spend accept takes the loss", "file", l.path, "problem", l.state.Problem())
+	l.log.ErrorContext(ctx, "the ledger of costs is damaged, so that sums are too low; to see what is left, run "+
+		"councild report spend verify; to accept the loss, run councild report spend "+
+		"accept", "file", l.path, "problem", l.state.Problem())
 }
 
 // Append implements spend.Ledger. If synced is true, it returns when the lines are on disk. Lines whose write fails
@@ -188,7 +192,7 @@ func (l *ledger) write(ctx context.Context) {
 		err = wait(ctx)
 	}
 	if err != nil && ctx.Err() == nil {
-		l.log.ErrorContext(ctx, "what sessions cost could not be written yet", "error", err)
+		l.log.ErrorContext(ctx, "costs could not be written to the ledger yet", "error", err)
 	}
 }
 
@@ -254,8 +258,8 @@ func (l *ledger) writeEnd(ctx context.Context) {
 	l.endErr = err
 	l.endMu.Unlock()
 	if err != nil && before == nil {
-		l.log.ErrorContext(ctx, "the length of the ledger of costs could not be stored, and is tried again: "+
-			"until then it is not noticed when lines of it are taken away", "error", err)
+		l.log.ErrorContext(ctx, "the length of the cost ledger could not be stored; until the next attempt "+
+			"succeeds, nobody notices if lines are removed", "error", err)
 	}
 }
 
@@ -320,9 +324,9 @@ func (l *ledger) report(ctx context.Context, a *spend.Book, q spend.Query) (spen
 // notReady returns the problems of the ledger that /readyz reports.
 func (l *ledger) notReady() (reasons []httpapi.Reason) {
 	if err := l.store.Healthy(); err != nil {
-		message := "what sessions cost could not be written and waits for the next try; the log says why"
+		message := "costs could not be written to the ledger, and wait for the next attempt; the log says why"
 		if errno, ok := errors.AsType[syscall.Errno](err); ok { // its text holds no path
-			message = "what sessions cost could not be written and waits for the next try: " + errno.Error()
+			message = "costs could not be written to the ledger, and wait for the next attempt: " + errno.Error()
 		}
 		if l.required {
 			message += "; no daily limit can hold without the ledger, so sessions are refused"
@@ -334,7 +338,8 @@ func (l *ledger) notReady() (reasons []httpapi.Reason) {
 	if l.state.Damaged {
 		reasons = append(reasons, httpapi.Reason{
 			Code: "ledger_damaged", Bearable: true,
-			Message: "sums of what sessions cost are too low: " + l.state.Problem() + "; councild report spend verify shows what is left",
+			Message: "cost sums are too low: " + l.state.Problem() + "; councild report spend verify shows what is " +
+				"left",
 		})
 	}
 	return reasons

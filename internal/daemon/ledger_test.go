@@ -388,7 +388,7 @@ func TestFaultF55LedgerCannotBeWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := daemontest.Start(t, keptIn(daemontest.Bill(t, 0), dir, nil))
-	if status, of := reasons(t, d); status != http.StatusOK || !strings.Contains(of["ledger"], "is not kept") {
+	if status, of := reasons(t, d); status != http.StatusOK || !strings.Contains(of["ledger"], "are not stored") {
 		t.Errorf("a ledger that cannot be opened: %d, %q", status, of)
 	}
 }

@@ -53,7 +53,7 @@ func TestModelsThatEnd(t *testing.T) {
 			})
 			for _, want := range []string{
 				`{"code":"model_missing","message":"not in the list of their provider: gone; councild check says what to write instead"}`,
-				`{"code":"model_ends","message":"models end: soon (its provider shuts it down on ` + day(13) + `), over (its provider shut it down on ` +
+				`{"code":"model_ends","message":"providers will shut down models: soon (its provider shuts it down on ` + day(13) + `), over (its provider shut it down on ` +
 					day(-20) + `); configure others"}`,
 			} {
 				if !strings.Contains(said, want) {
@@ -64,9 +64,9 @@ func TestModelsThatEnd(t *testing.T) {
 			d.End(t)
 			log := d.Log.String()
 			for _, want := range []string{
-				`a configured model ends; configure another one","model":"soon","provider":"shuts it down on ` + day(13) + `"`,
-				`a configured model ends; configure another one","model":"over","provider":"shut it down on ` + day(-20) + `"`,
-				`a configured model is not in the list of its provider; councild check says what to write instead","model":"gone"`,
+				`the provider will shut down a configured model; configure another one","model":"soon","provider":"shuts it down on ` + day(13) + `"`,
+				`the provider will shut down a configured model; configure another one","model":"over","provider":"shut it down on ` + day(-20) + `"`,
+				`a provider does not list a configured model; run councild check to see what to write instead","model":"gone"`,
 			} {
 				if strings.Count(log, want) != 1 {
 					t.Errorf("the log says %d times %s", strings.Count(log, want), want)
@@ -101,7 +101,7 @@ func TestListThatNeverComes(t *testing.T) {
 func TestModelsAreLookedUpDaily(t *testing.T) {
 	inBubble(t, scenario{env: map[string]string{"MODELS": "a,b,missing"}}, func(b *bubble) {
 		time.Sleep(2*24*time.Hour + time.Minute)
-		const line = `is not in the list of its provider; councild check says what to write instead","model":"missing"`
+		const line = `a provider does not list a configured model; run councild check to see what to write instead","model":"missing"`
 		if n := strings.Count(b.Log.String(), line); n != 3 {
 			t.Errorf("it was said %d times in two days", n)
 		}

@@ -264,8 +264,8 @@ func (h *setup) requirePrices(ctx context.Context, log *slog.Logger) error {
 	if len(unpriced) == 0 {
 		return nil
 	}
-	return fmt.Errorf("LLM_COUNCIL_PRICES: LLM_COUNCIL_COST_LIMITS is hard, but there is no price for these models: %s; "+
-		"give their prices, as in gpt-6.1-sol=2/10, or use soft limits", strings.Join(unpriced, ", "))
+	return fmt.Errorf("LLM_COUNCIL_PRICES: LLM_COUNCIL_COST_LIMITS is hard, but these models have no price: %s; "+
+		"set their prices, as in gpt-6.1-sol=2/10, or use soft limits", strings.Join(unpriced, ", "))
 }
 
 // watchPrices asks the providers for their lists until ctx ends. It asks at once, then once a day, and soon again after
@@ -293,8 +293,8 @@ func (e *Engine) watchPrices(ctx context.Context, log *slog.Logger) {
 			pause = pricesAgain
 		} else if unpriced := h.unpriced(); len(unpriced) > 0 && isLimited(h.cfg) && !warned {
 			warned = true
-			log.WarnContext(ctx, "there is a cost limit, but no price for these models: unless their provider reports the cost of each "+
-				"call, their calls count as free; give their prices in LLM_COUNCIL_PRICES", "models", unpriced)
+			log.WarnContext(ctx, "there is a cost limit, but no price for these models: their calls count as free "+
+				"unless the provider reports the cost; set their prices in LLM_COUNCIL_PRICES", "models", unpriced)
 		}
 		select {
 		case <-time.After(pause):
@@ -309,10 +309,12 @@ func (e *Engine) watchPrices(ctx context.Context, log *slog.Logger) {
 
 func (r remark) log(ctx context.Context, log *slog.Logger) {
 	if r.code == modelMissing {
-		log.WarnContext(ctx, "a configured model is not in the list of its provider; councild check says what to write instead", "model", r.model)
+		log.WarnContext(ctx, "a provider does not list a configured model; run councild check to see what to write "+
+			"instead", "model", r.model)
 		return
 	}
-	log.WarnContext(ctx, "a configured model ends; configure another one", "model", r.model, "provider", r.says)
+	log.WarnContext(ctx, "the provider will shut down a configured model; configure another "+
+		"one", "model", r.model, "provider", r.says)
 }
 
 // ListedPrice has the prices of a configured model. Prices that are not known are nil.

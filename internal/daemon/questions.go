@@ -20,7 +20,7 @@ const agreeFor = 5 * time.Second
 const questionName = "question-secret"
 
 // noQuestionKeys is the log line for a missing secret. Records then have no question keys.
-const noQuestionKeys = "records have no question keys, so that a report takes sessions of one question for independent ones"
+const noQuestionKeys = "records have no question keys, so reports count repeated questions as independent"
 
 // QuestionSecret returns a function that returns the secret for the question keys in the records at path. If the secret
 // does not exist yet, QuestionSecret makes it. If the secret cannot be read or made, the log says why, and the function
@@ -62,7 +62,8 @@ func (d *Daemon) shareQuestions(ctx context.Context) func() string {
 	case errors.Is(q.file, fs.ErrNotExist):
 		q.own = store.NewQuestionSecret(ctx, q.path)
 	default:
-		q.log.ErrorContext(ctx, "the secret of question keys is taken from the cluster, not from the file of this node", "error", q.file)
+		q.log.ErrorContext(ctx, "the node uses the cluster's secret of question keys, not the one in its own "+
+			"file", "error", q.file)
 	}
 	try, cancel := context.WithTimeout(ctx, agreeFor)
 	defer cancel()
@@ -104,15 +105,15 @@ func (q *questions) agree(ctx context.Context) bool {
 		return true
 	case q.file == nil:
 		agreed.Anew = true
-		q.log.WarnContext(ctx, "this node takes the cluster's secret of question keys, which differs from its own: it cannot tell which of the next "+
-			"sessions repeat an earlier question of this node", "file", store.QuestionFile(q.path))
+		q.log.WarnContext(ctx, "the cluster's secret of question keys differs from the one of this node: the node "+
+			"cannot tell which of the next sessions repeat its earlier questions", "file", store.QuestionFile(q.path))
 	case !errors.Is(q.file, fs.ErrNotExist):
 		return true // the file stays as it is until an operator has looked at it
 	case same:
 		agreed.Tell(ctx, q.path, q.log)
 	}
 	if err := agreed.Keep(q.path); err != nil {
-		q.log.ErrorContext(ctx, "the secret of question keys is on the cluster alone", "error", err)
+		q.log.ErrorContext(ctx, "the secret of question keys is only on the cluster", "error", err)
 	}
 	return true
 }

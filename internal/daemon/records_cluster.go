@@ -95,7 +95,7 @@ type publisher struct {
 	closed  bool
 }
 
-var errUnsent = errors.New("the cluster has not answered for so long that no more records can wait in memory")
+var errUnsent = errors.New("the cluster has not answered for too long, and no more records can wait in memory")
 
 // errKeptHere is the error for records that only this node has.
 var errKeptHere = errors.New("the cluster did not take the records before the daemon stopped: " +
@@ -236,7 +236,8 @@ type cursor struct {
 func (f *follower) run(ctx context.Context) {
 	c, err := readCursor(f.file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		f.log.WarnContext(ctx, "how far the records of the cluster were copied cannot be read: all are compared with the record file",
+		f.log.WarnContext(ctx, "the position up to which the cluster's records were copied cannot be read: all are "+
+			"compared with the record file",
 			"file", f.file, "error", err)
 	}
 	f.at = c.RecordsPlace
@@ -328,7 +329,7 @@ func (f *follower) take(ctx context.Context, r journal.Records) bool {
 // session.
 func (f *follower) parse(ctx context.Context, r journal.Records) (texts [][]byte, created time.Time) {
 	refuse := func(err error) {
-		f.log.ErrorContext(ctx, "a message on the cluster holds something else than the records of its session",
+		f.log.ErrorContext(ctx, "a message on the cluster does not hold the records of its session",
 			"session", r.Session, "error", err)
 	}
 	for line, err := range store.LinesOf(context.WithoutCancel(ctx), bytes.NewReader(r.Lines)) {
@@ -404,7 +405,8 @@ func (f *follower) check(ctx context.Context) (lost bool) {
 	end, err := f.store.End()
 	if err == nil {
 		if lost = f.suspect || damages > f.damages || end.Before(f.end); lost {
-			f.log.WarnContext(ctx, "the record file failed, was changed, or holds less than before: what it lacks is taken from the cluster again",
+			f.log.WarnContext(ctx, "the record file failed, was changed or became shorter: missing records are "+
+				"copied from the cluster again",
 				"file", f.end, "now", end)
 			f.at = journal.RecordsPlace{}
 			f.copied = 1
@@ -417,8 +419,8 @@ func (f *follower) check(ctx context.Context) (lost bool) {
 		}
 	}
 	if err != nil && !f.failing {
-		f.log.ErrorContext(ctx, "how far the records of the cluster were copied cannot be written; "+
-			"if the daemon is killed now, the next start looks for more sessions", "error", err)
+		f.log.ErrorContext(ctx, "the position up to which the cluster's records were copied cannot be written; "+
+			"after a kill, the next start compares more sessions", "error", err)
 	}
 	if f.failing = err != nil; !f.failing {
 		f.copied = 0

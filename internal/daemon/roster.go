@@ -49,7 +49,7 @@ func openRoster(cfg config.Config, file string, sim Simulator) (config.Config, *
 		cfg.Roster = file
 	}
 	if cfg.Roster == "" {
-		return cfg, nil, errors.New("no roster is named: give a FILE, or set LLM_COUNCIL_ROSTER")
+		return cfg, nil, errors.New("no roster is named: name a FILE, or set LLM_COUNCIL_ROSTER")
 	}
 	cfg, r, err := cfg.ReadRoster()
 	if err == nil {

@@ -34,7 +34,8 @@ func openJournal(ctx context.Context, cfg config.Config, node string, log *slog.
 	o.Key = cfg.SessionsKey.Reveal()
 	j, err := journal.Open(ctx, o)
 	if _, unusable := errors.AsType[*fs.PathError](err); unusable && !named {
-		log.WarnContext(ctx, "sessions are in memory only, and a restart loses them: name a directory in LLM_COUNCIL_DATA_DIR, or off",
+		log.WarnContext(ctx, "sessions are in memory only, and a restart loses them: name a directory in "+
+			"LLM_COUNCIL_DATA_DIR, or write off",
 			"error", err)
 		return nil, nil
 	}

@@ -39,7 +39,8 @@ func requireTokens(
 			err = disk.Replace(disk.OS{}, path, []byte(token+"\n"))
 		}
 		if err != nil {
-			log.WarnContext(ctx, "the token cannot be stored: the next start makes a new token, which cannot see the sessions of this token",
+			log.WarnContext(ctx, "the token cannot be stored: the next start makes a new token, which cannot see "+
+				"this token's sessions; set LLM_COUNCIL_API_TOKENS",
 				"file", path, "error", err)
 		}
 		err = nil
@@ -48,7 +49,8 @@ func requireTokens(
 		return nil, fmt.Errorf("reading the token of an earlier start: %w; remove the file to have another token made, "+
 			"or set LLM_COUNCIL_API_TOKENS", err)
 	}
-	log.WarnContext(ctx, "the address is not loopback and LLM_COUNCIL_API_TOKENS is not set: callers need this token, which was made here",
+	log.WarnContext(ctx, "other machines can reach this address, and LLM_COUNCIL_API_TOKENS is not set: callers "+
+		"need this generated token",
 		"token", token, "file", path)
 	return []httpapi.Token{{Secret: token}}, nil
 }
@@ -83,7 +85,7 @@ func readToken(ctx context.Context, path string, log *slog.Logger) (string, erro
 		return "", fmt.Errorf("%s holds no token", path)
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		log.WarnContext(ctx, "other users of this machine may read the token: take their rights away with chmod 600",
+		log.WarnContext(ctx, "other users of this machine can read the token: restrict the file with chmod 600",
 			"file", path, "mode", info.Mode().Perm().String())
 	}
 	return string(token[1]), nil

@@ -193,7 +193,7 @@ func (b *breaker) turnLocked(until time.Duration) {
 // to try again. While the breaker is half open, the failure names no time, because the request that tries the model now
 // may take any time.
 func (b *breaker) failure(now time.Duration) *council.Failure {
-	f := &council.Failure{Code: council.FailBreakerOpen, Message: "not called: the model failed too often of late"}
+	f := &council.Failure{Code: council.FailBreakerOpen, Message: "not called: the model failed too often recently"}
 	if state, wait := b.state(now); state == council.BreakerOpen {
 		f.RetryAfterS = new(wait.Seconds())
 	}

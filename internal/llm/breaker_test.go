@@ -152,7 +152,8 @@ func TestBreakerCycle(t *testing.T) {
 		start := time.Now()
 		completion, err := c.Complete(t.Context(), aCall())
 		want := &council.Failure{
-			Code: council.FailBreakerOpen, Message: "not called: the model failed too often of late", RetryAfterS: new(6.0),
+			Code: council.FailBreakerOpen, Message: "not called: the model failed too often " +
+				"recently", RetryAfterS: new(6.0),
 		}
 		if diff := cmp.Diff(error(want), err); diff != "" {
 			t.Error(diff)

@@ -252,7 +252,7 @@ func (b *Book) Open(ctx context.Context, o Opening) (*Account, *council.Error) {
 		return nil, &council.Error{
 			Code: council.CodeUnavailable, RetryAfter: 5 * time.Second, Cause: err,
 			Detail: "the ledger of costs cannot be written, and no daily limit can be enforced without it; " +
-				"the log says why, look at the disk of " +
+				"the log says why; check the disk of " +
 				b.o.Names.Of(council.SettingDataDir),
 		}
 	}
@@ -980,14 +980,14 @@ func (b *Book) explain(code council.WarningCode, s *Account) string {
 	case council.WarnPriceOld:
 		return "prices were read more than 45 days ago, and may have changed since: "
 	case council.WarnPriceDiffers:
-		return "what the provider charged differs by more than 2 % from its tokens at the price that councild knows; " +
-			"look at the prices of "
+		return "what the provider charged differs by more than 2 % from its tokens at the price that councild " +
+			"knows; look at the prices of "
 	case council.WarnCostUncertain:
 		return fmt.Sprintf("%s of the cost is uncertain, because attempts that failed or were cut off count with "+
 			"the most that they can have cost: ", s.uncertain.Dollars())
 	case council.WarnCostOverBound:
-		return "a provider charged more than the most that a request should have cost; " +
-			"the charge counts in full, and later bounds are raised in the same ratio, for "
+		return "a provider charged more than the most that a request should have cost; the charge counts in full, " +
+			"and later bounds are raised in the same ratio, for "
 	default:
 		return "there is a cost limit, but the cost of some calls is not known, " +
 			"so these calls count as free; give the prices of their models in " +

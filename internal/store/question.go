@@ -95,7 +95,8 @@ func OwnQuestionSecret(ctx context.Context, path string, log *slog.Logger) (Ques
 		return QuestionSecret{}, fmt.Errorf("%s belongs to another user, who may know the secret: make this "+
 			"process's user its owner (chown), or remove it to have another secret made", name)
 	case info.Mode().Perm()&0o077 != 0:
-		log.WarnContext(ctx, "other users of this machine may read the secret of question keys: take their rights away with chmod 600",
+		log.WarnContext(ctx, "other users of this machine can read the secret of question keys: restrict the file "+
+			"with chmod 600",
 			"file", name, "mode", info.Mode().Perm().String())
 	}
 	return s, nil

@@ -120,8 +120,8 @@ func (h *housekeeper) run(ctx context.Context) {
 	for {
 		err := catchPanic(h.o.Log, func() error { return h.tidy(ctx) })
 		if err != nil && ctx.Err() == nil {
-			h.o.Log.Error("compressing or deleting record segments failed; "+
-				"the next attempt is in an hour at the latest", "error", err)
+			h.o.Log.Error("compressing or deleting record segments failed; the next attempt is within an "+
+				"hour", "error", err)
 		}
 		select {
 		case <-h.added:

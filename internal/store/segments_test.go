@@ -156,7 +156,7 @@ func TestRotationFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	holds(t, path, "a", "b", "c")
-	if !strings.Contains(log.String(), "grows on") {
+	if !strings.Contains(log.String(), "keeps growing") {
 		t.Errorf("log: %s", log.String())
 	}
 	closed := func(name string) bool { return strings.HasPrefix(name, ".000001") }
@@ -239,7 +239,7 @@ func TestExpiredSegmentCannotBeDeleted(t *testing.T) {
 	holds(t, path, "a")
 }
 
-// After the last number for a segment the data file grows on.
+// After the last number for a segment the data file keeps growing.
 func TestNoNumberLeft(t *testing.T) {
 	path := newPath(t)
 	writeFile(t, path+".999999", lines(t, "a"))

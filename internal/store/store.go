@@ -444,8 +444,8 @@ func (s *Store) commit(ctx context.Context, lines []byte, records int) error {
 }
 
 // errStuck is the error of Append if too many records already wait for a disk that hangs.
-var errStuck = errors.New("the disk has not answered for so long that no more sessions can wait in memory: " +
-	"look at the disk")
+var errStuck = errors.New("the disk has not answered for too long, and no more sessions can wait in memory: check " +
+	"the disk")
 
 // enqueue adds the batch to the queue of the writer. The queue has a limit, because a write to a disk that hangs does
 // not fail. Without the limit, every later session would wait in memory.

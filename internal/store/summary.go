@@ -63,7 +63,7 @@ const maxLines = 10
 var (
 	errNoSummary  = errors.New("it has no summary")
 	errBadSummary = errors.New("its summary is damaged")
-	errOldSummary = errors.New("its summary is of a program that knew other schemas")
+	errOldSummary = errors.New("its summary is from a version with other schemas")
 	errNewSummary = fmt.Errorf("its summary is of another version than %d", summaryVersion)
 )
 

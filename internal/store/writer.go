@@ -285,7 +285,7 @@ func (w *writer) seal(batches []*batch, cause error) bool {
 		w.size = w.durable
 	}
 	w.store.damages.Add(1)
-	w.o.Log.Error("the record file is given up for a new one", "bytes", w.durable, "error", cause)
+	w.o.Log.Error("the daemon abandons the record file and starts a new one", "bytes", w.durable, "error", cause)
 	return w.fail(batches, cause)
 }
 
@@ -481,7 +481,7 @@ func (w *writer) rotateIfFull() {
 	}
 	if err := w.retire(w.size); err != nil {
 		w.limit = w.size + w.o.RotateBytes
-		w.o.Log.Warn("the record file grows on: it could not be made a closed segment", "error", err)
+		w.o.Log.Warn("the record file keeps growing, because it could not be closed as a segment", "error", err)
 	}
 }
 

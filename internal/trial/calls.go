@@ -73,7 +73,7 @@ type entry struct {
 func OpenCalls(name, plan string) (_ *Calls, err error) {
 	lock, err := disk.TryLock(name + ".lock")
 	if errors.Is(err, disk.ErrLocked) {
-		return nil, fmt.Errorf("%s is in use by another councild: wait until it ends", name)
+		return nil, fmt.Errorf("%s is in use by another councild: wait until that one ends", name)
 	}
 	if err != nil {
 		return nil, err
@@ -112,7 +112,7 @@ func (c *Calls) read(plan string) error {
 		n++
 		var e entry
 		if err := json.Unmarshal(line, &e); err != nil {
-			return fmt.Errorf("%s: line %d is damaged: %w: move the file away to begin anew", c.name, n, err)
+			return fmt.Errorf("%s: line %d is damaged: %w: move the file away to start again", c.name, n, err)
 		}
 		if n == 1 && e.Plan != plan {
 			return fmt.Errorf("%s holds the calls of another plan: move it away, or write to another file", c.name)

@@ -182,7 +182,7 @@ func (g *Grader) add(text string) error {
 	form, ok := g.alone.Canonical(text)
 	switch {
 	case g.spec.Type == GraderNumber && !ok:
-		return badReference("%.64q is no finite number: write digits, such as 1234.5, 1/2 or 1e6", text)
+		return badReference("%.64q is not a finite number: write digits, such as 1234.5, 1/2 or 1e6", text)
 	case g.spec.Type != GraderNumber && strings.ContainsAny(text, "\r\n"):
 		return badReference("%.64q has a line break, and answers are read from one line: "+
 			"write it on one line, or use the grader regex or json", text)

@@ -129,7 +129,7 @@ func Import(
 	case FormatCSV:
 		s.Graded, err = readJudgementTable(ctx, key, in, write, count)
 	default:
-		return s, fmt.Errorf("%q is no format", from)
+		return s, fmt.Errorf("%q is not a format", from)
 	}
 	return s, errors.Join(err, buffered.Flush())
 }

@@ -117,7 +117,7 @@ func Read(file []byte, grader string) ([]Question, []LineProblem) {
 		}
 		q, problem := readLine(line, grader)
 		if problem == nil && seen[q.ID] > 0 {
-			problem = badLine(DuplicateID, "%.64q stands in line %d too: give each question an id of its own",
+			problem = badLine(DuplicateID, "%.64q is also the id of line %d: give each question its own id",
 				q.ID, seen[q.ID])
 		}
 		if problem != nil {
@@ -161,7 +161,7 @@ func (q *Question) decode(line []byte) *LineProblem {
 	case !utf8.Valid(line):
 		return badLine(NotUTF8, "convert the file to UTF-8")
 	case !stage1.IsJSON(string(line)):
-		return badLine(NotJSON, "write one JSON object a line, each key once, with nothing behind it")
+		return badLine(NotJSON, "write one JSON object a line, each key once, and nothing after it")
 	case line[0] != '{':
 		return badLine(NotObject, "write one JSON object a line")
 	}

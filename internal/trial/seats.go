@@ -177,7 +177,7 @@ func CompareRows(name string, plan worth.Design) (out render.Comparison, err err
 	seen := map[string]bool{}
 	for i, r := range all {
 		if seen[r.ID] {
-			return out, fmt.Errorf("the id %.64q stands in it twice: give each row an id of its own", r.ID)
+			return out, fmt.Errorf("the id %.64q is used twice: give each row its own id", r.ID)
 		}
 		seen[r.ID] = true
 		q, err := r.question(arms, out.Ungradable)
