@@ -255,7 +255,7 @@ func TestFaultF44BatchAfterKillNine(t *testing.T) {
 }
 
 // money matches the sums of the line that says why a batch stopped.
-var money = regexp.MustCompile(`\$([0-9.]+) are left of --max-cost-usd, and the next question can cost \$([0-9.]+)`)
+var money = regexp.MustCompile(`only \$([0-9.]+) of --max-cost-usd are left, and the next question can cost \$([0-9.]+)`)
 
 // Batches of questions of random lengths run under random limits, at a provider that bills the most that a request can
 // cost. Every other one is killed at random moments and goes on. None spends more than its limit, and none that was not
