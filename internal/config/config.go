@@ -82,8 +82,8 @@ type Config struct {
 type Service struct {
 	Addr        string   `envconfig:"LLM_COUNCIL_ADDR" default:"127.0.0.1:8080" desc:"address to listen on, host:port; port 0 takes a free port, an empty host means all interfaces"`
 	APITokens   Tokens   `envconfig:"LLM_COUNCIL_API_TOKENS" desc:"comma list of bearer tokens that clients may use, TOKEN or NAME:TOKEN, each token of 16 or more visible ASCII characters; a name keeps its sessions when its token is replaced"`
-	DataDir     string   `envconfig:"LLM_COUNCIL_DATA_DIR" desc:"directory of sessions, costs, calibrations, feedback, waiting events and, without BIAS_STORE, bias records; if set, it must be writable; unset: the directory of BIAS_STORE, or ~/.llm-council; off: only bias records are kept"`
-	CORSOrigins []string `envconfig:"LLM_COUNCIL_CORS_ORIGINS" desc:"comma list of origins, such as https://chat.example.com, whose pages may call the daemon from a browser; unset: only its own page"`
+	DataDir     string   `envconfig:"LLM_COUNCIL_DATA_DIR" desc:"directory of sessions, costs, calibrations, feedback, events that wait and, without BIAS_STORE, bias records; a directory that is set must be writable; unset: the directory of BIAS_STORE, or ~/.llm-council; off: only bias records are kept"`
+	CORSOrigins []string `envconfig:"LLM_COUNCIL_CORS_ORIGINS" desc:"comma list of origins, such as https://chat.example.com, whose pages may call the daemon from a browser; unset: only the daemon's own"`
 }
 
 // Endpoints has the addresses and keys of the providers.
@@ -96,30 +96,30 @@ type Endpoints struct {
 
 // Members says which models are asked, and how many a session may have.
 type Members struct {
-	Models        []string     `envconfig:"LLM_COUNCIL_MODELS" desc:"the council, comma list of two or more models, or of one with MODE=single; a model may occur twice"`
+	Models        []string     `envconfig:"LLM_COUNCIL_MODELS" desc:"the council, comma list of two or more models, or of one with MODE=single; a model may be listed twice"`
 	Chairman      string       `envconfig:"LLM_COUNCIL_CHAIRMAN" desc:"model that writes the final answer; unset: the first of MODELS"`
-	AllowedModels []string     `envconfig:"LLM_COUNCIL_ALLOWED_MODELS" desc:"comma list of models that a request may name besides the configured ones"`
+	AllowedModels []string     `envconfig:"LLM_COUNCIL_ALLOWED_MODELS" desc:"comma list of models that a request may name in addition to the configured ones"`
 	Mode          council.Mode `envconfig:"LLM_COUNCIL_MODE" default:"council" desc:"council (answers, reviews, synthesis), ranked (the answer that reviewers rank first), synthesis (no reviews) or single (one model); vote needs a roster"`
-	First         int          `envconfig:"LLM_COUNCIL_FIRST" default:"0" desc:"how many members begin; if these give the same answer in the answer_form of the request, the others are not asked; 1: the others are asked only on demand; 0: all begin"`
-	Roster        string       `envconfig:"LLM_COUNCIL_ROSTER" desc:"YAML file that names councils, models with their options, tokens and providers; it replaces MODELS, CHAIRMAN, ALLOWED_MODELS, MODE and FIRST (docs/roster.md); unset: one council, of MODELS"`
-	MaxModels     int          `envconfig:"LLM_COUNCIL_MAX_MODELS" default:"12" desc:"most members, and most reviewers, of one session; at least 2"`
+	First         int          `envconfig:"LLM_COUNCIL_FIRST" default:"0" desc:"how many members are asked first; the others are asked only if these answers differ in the request's answer_form; 1: the others on demand only; 0: all at once"`
+	Roster        string       `envconfig:"LLM_COUNCIL_ROSTER" desc:"YAML file that names councils, models with their options, tokens and providers, in place of MODELS, CHAIRMAN, ALLOWED_MODELS, MODE and FIRST (docs/roster.md); unset: there is one council, of MODELS"`
+	MaxModels     int          `envconfig:"LLM_COUNCIL_MAX_MODELS" default:"12" desc:"maximum number of members, and of reviewers, of one session; at least 2"`
 }
 
 // SessionLimits bounds how many sessions run, and how much time and money one session may take.
 type SessionLimits struct {
-	MaxSessions    int            `envconfig:"LLM_COUNCIL_MAX_SESSIONS" default:"64" desc:"most sessions at once; at least 1"`
-	Timeout        time.Duration  `envconfig:"LLM_COUNCIL_TIMEOUT" default:"10m" desc:"most time that a whole session may take"`
-	AttemptTimeout time.Duration  `envconfig:"LLM_COUNCIL_ATTEMPT_TIMEOUT" default:"3m" desc:"most time that one call may take; never more than TIMEOUT"`
-	MaxAttempts    int            `envconfig:"LLM_COUNCIL_MAX_ATTEMPTS" default:"3" desc:"most attempts of one call, the first included; at least 1"`
-	Quorum         int            `envconfig:"LLM_COUNCIL_QUORUM" default:"0" desc:"fewest answers with which a session continues to the reviews, 1 to the number of MODELS; 0: more than half of the members"`
-	StragglerGrace *time.Duration `envconfig:"LLM_COUNCIL_STRAGGLER_GRACE" desc:"how long a stage waits once a quorum has answered, 0 or more; off: until its time is over, so that the report includes the slowest models"`
+	MaxSessions    int            `envconfig:"LLM_COUNCIL_MAX_SESSIONS" default:"64" desc:"maximum number of sessions that run at once; at least 1"`
+	Timeout        time.Duration  `envconfig:"LLM_COUNCIL_TIMEOUT" default:"10m" desc:"time limit of a whole session"`
+	AttemptTimeout time.Duration  `envconfig:"LLM_COUNCIL_ATTEMPT_TIMEOUT" default:"3m" desc:"time limit of one call; never more than TIMEOUT"`
+	MaxAttempts    int            `envconfig:"LLM_COUNCIL_MAX_ATTEMPTS" default:"3" desc:"maximum number of attempts of one call, including the first; at least 1"`
+	Quorum         int            `envconfig:"LLM_COUNCIL_QUORUM" default:"0" desc:"fewest answers with which the review begins, 1 to the number of MODELS; 0: more than half of the members"`
+	StragglerGrace *time.Duration `envconfig:"LLM_COUNCIL_STRAGGLER_GRACE" desc:"how long a stage waits for the rest once a quorum has answered, 0 or more; off: until its time is over, so that the report covers the slowest models too"`
 	MaxCostUSD     *float64       `envconfig:"LLM_COUNCIL_MAX_COST_USD" desc:"cost limit of one session in US dollars; off: none"`
 	MaxTotalTokens *int64         `envconfig:"LLM_COUNCIL_MAX_TOTAL_TOKENS" desc:"limit of one session's input and output tokens; off: none"`
 }
 
 // Costs says how strict the cost limits are, and has the daily limits and the prices of models.
 type Costs struct {
-	CostLimits            string   `envconfig:"LLM_COUNCIL_COST_LIMITS" default:"soft" desc:"strength of the cost limits: soft (after a limit is reached, no further call is made) or hard (the most that a call can cost is reserved before it is sent, so that no limit is exceeded; models without a price are refused)"`
+	CostLimits            string   `envconfig:"LLM_COUNCIL_COST_LIMITS" default:"soft" desc:"soft (the session stops asking once a limit is spent; calls that are under way may exceed it) or hard (the maximum cost of a call is reserved before it is sent, so no limit is exceeded; models without a price are refused)"`
 	MaxCostUSDPerDay      *float64 `envconfig:"LLM_COUNCIL_MAX_COST_USD_PER_DAY" desc:"cost limit of the sessions that begin on one day (UTC) in US dollars; off: none"`
 	MaxCostUSDPerTokenDay *float64 `envconfig:"LLM_COUNCIL_MAX_COST_USD_PER_TOKEN_DAY" desc:"cost limit of the sessions of one token that begin on one day (UTC) in US dollars; off: none"`
 	Prices                []string `envconfig:"LLM_COUNCIL_PRICES" desc:"comma list of MODEL=INPUT/OUTPUT in US dollars per million tokens, such as gpt-6.1-sol=2/10, MODEL as in MODELS; +request:0.005 and further prices may follow (docs/costs.md), then @2026-11-20 for the day of the prices; MODEL=free costs nothing; unset: the prices that OpenRouter lists"`
@@ -127,19 +127,19 @@ type Costs struct {
 
 // Generation says how models write.
 type Generation struct {
-	Temperature       *float64 `envconfig:"LLM_COUNCIL_TEMPERATURE" desc:"sampling temperature of answers and the synthesis, 0 to 2; unset: the provider's default"`
-	ReviewTemperature *float64 `envconfig:"LLM_COUNCIL_REVIEW_TEMPERATURE" desc:"sampling temperature of reviews, 0 to 2; unset: the provider's default"`
-	MaxOutputTokens   *int     `envconfig:"LLM_COUNCIL_MAX_OUTPUT_TOKENS" desc:"most output tokens of one call; unset: the provider's default"`
-	Map               bool     `envconfig:"LLM_COUNCIL_MAP" default:"true" desc:"the chairman also writes where the answers agree and differ, with quotes that the daemon checks; not at OpenAI's endpoints, with output_schema or in comparisons"`
+	Temperature       *float64 `envconfig:"LLM_COUNCIL_TEMPERATURE" desc:"sampling temperature of answers and the synthesis, 0 to 2; unset: the provider's own"`
+	ReviewTemperature *float64 `envconfig:"LLM_COUNCIL_REVIEW_TEMPERATURE" desc:"sampling temperature of reviews, 0 to 2; unset: the provider's own"`
+	MaxOutputTokens   *int     `envconfig:"LLM_COUNCIL_MAX_OUTPUT_TOKENS" desc:"maximum output tokens of one call; unset: the provider's own"`
+	Map               bool     `envconfig:"LLM_COUNCIL_MAP" default:"true" desc:"have the chairman also write where the answers agree and where they do not, with quotes that the daemon checks; not at OpenAI's endpoints, with output_schema or in comparisons"`
 }
 
 // Reviews says what reviewers see, and how their ballots count.
 type Reviews struct {
-	BallotRepair   bool                  `envconfig:"LLM_COUNCIL_BALLOT_REPAIR" default:"false" desc:"make one more call if a review has no ballot, or its ballot leaves out answers"`
-	Order          council.Order         `envconfig:"LLM_COUNCIL_ORDER" default:"balanced" desc:"how to draw the order in which a reviewer sees the answers: balanced, per_reviewer or shared"`
+	BallotRepair   bool                  `envconfig:"LLM_COUNCIL_BALLOT_REPAIR" default:"false" desc:"ask again if a review has no ballot, or one that leaves out answers"`
+	Order          council.Order         `envconfig:"LLM_COUNCIL_ORDER" default:"balanced" desc:"how to draw the orders in which reviewers see the answers: balanced, per_reviewer or shared"`
 	RandomSeed     *int64                `envconfig:"LLM_COUNCIL_RANDOM_SEED" desc:"whole number from 0 to 9007199254740991 that makes labels and orders reproducible; unset or -1: every session draws its own"`
 	SelfReviewRate float64               `envconfig:"LLM_COUNCIL_SELF_REVIEW_RATE" default:"0" desc:"share of sessions in which reviewers also see answers of their own model, 0 to 1; such votes are never counted"`
-	PartialBallots council.PartialPolicy `envconfig:"LLM_COUNCIL_PARTIAL_BALLOTS" default:"available" desc:"what a ballot gives to answers that it leaves out: available (nothing) or tied_last (a share of the last places)"`
+	PartialBallots council.PartialPolicy `envconfig:"LLM_COUNCIL_PARTIAL_BALLOTS" default:"available" desc:"how to count answers that a ballot leaves out: available (no points) or tied_last (a share of the last places)"`
 	ConfigVersion  string                `envconfig:"LLM_COUNCIL_CONFIG_VERSION" desc:"council_config_version of the records; unset: the version of the review prompt"`
 }
 
@@ -162,10 +162,10 @@ func (a Audit) AuditThresholds() *council.AuditThresholds {
 
 // Disagreement says how a session finds the demographic axes on which its answers differ.
 type Disagreement struct {
-	Demographics          council.DisagreementBackend `envconfig:"LLM_COUNCIL_DEMOGRAPHICS" default:"lexicon" desc:"how each session finds out how its answers differ: lexicon (on which demographic axes their coverage differs), llm_judge (JUDGE_MODEL also rates the differences) or embedding (EMBEDDING_MODEL also says which answers are similar); llm_judge and embedding run at the same time as the reviewers, within the limits of the session; off: not at all"`
-	Lexicon               string                      `envconfig:"LLM_COUNCIL_LEXICON" desc:"JSON file of the terms by axis for DEMOGRAPHICS, which replace or extend the built-in English terms; unset: the built-in terms"`
-	DemographicsThreshold float64                     `envconfig:"LLM_COUNCIL_DEMOGRAPHICS_THRESHOLD" default:"0.3" desc:"least score at which an axis may be flagged, 0 to 1"`
-	JudgeModel            string                      `envconfig:"LLM_COUNCIL_JUDGE_MODEL" desc:"model that rates how differently answers treat people, for DEMOGRAPHICS=llm_judge and for comparison requests that ask for llm_judge; written as in MODELS, or with ROSTER as an id of the roster; unset: none"`
+	Demographics          council.DisagreementBackend `envconfig:"LLM_COUNCIL_DEMOGRAPHICS" default:"lexicon" desc:"how each session finds out how its answers differ: lexicon (on which demographic axes their coverage differs), llm_judge (JUDGE_MODEL also rates the differences) or embedding (EMBEDDING_MODEL also says which answers are similar); llm_judge and embedding run beside the reviewers and within the limits of the session; off: not at all"`
+	Lexicon               string                      `envconfig:"LLM_COUNCIL_LEXICON" desc:"JSON file of the terms by axis for DEMOGRAPHICS, instead of the built-in English ones or in addition to them; unset: the built-in ones"`
+	DemographicsThreshold float64                     `envconfig:"LLM_COUNCIL_DEMOGRAPHICS_THRESHOLD" default:"0.3" desc:"lowest score at which an axis may be flagged, 0 to 1"`
+	JudgeModel            string                      `envconfig:"LLM_COUNCIL_JUDGE_MODEL" desc:"model that rates how far answers differ in how they treat people, for DEMOGRAPHICS=llm_judge and for requests to compare answers that ask for llm_judge; written as in MODELS, or with ROSTER as an id of the roster; unset: none"`
 }
 
 // Records says which bias records sessions leave, and which of them the bias report reads.
@@ -175,12 +175,12 @@ type Records struct {
 	BiasConsent        int            `envconfig:"LLM_COUNCIL_BIAS_CONSENT" default:"1" desc:"consent level of the records, 0 to 4 (ADR-018); 0 keeps none, 4 adds a keyed hash of the question"`
 	BiasWindowSessions int            `envconfig:"LLM_COUNCIL_BIAS_WINDOW_SESSIONS" default:"100" desc:"how many sessions the bias report looks back; 0: no limit"`
 	BiasWindowDays     int            `envconfig:"LLM_COUNCIL_BIAS_WINDOW_DAYS" default:"30" desc:"how many days the bias report looks back; 0: no limit"`
-	MinBiasSessions    int            `envconfig:"LLM_COUNCIL_MIN_BIAS_SESSIONS" default:"20" desc:"fewest sessions for a verdict in the bias report; at least 10"`
-	MonitorInterval    *time.Duration `envconfig:"LLM_COUNCIL_MONITOR_INTERVAL" desc:"how often the monitor of the bias report is computed for the metrics, 1m or more; off: never"`
+	MinBiasSessions    int            `envconfig:"LLM_COUNCIL_MIN_BIAS_SESSIONS" default:"20" desc:"minimum number of sessions for a verdict in the bias report; at least 10"`
+	MonitorInterval    *time.Duration `envconfig:"LLM_COUNCIL_MONITOR_INTERVAL" desc:"how often to compute the monitor of the bias report for the metrics, 1m or more; off: never"`
 	BiasFsync          council.Fsync  `envconfig:"LLM_COUNCIL_BIAS_FSYNC" default:"session" desc:"when records are synced to disk: session (before the answer), interval, or off (the operating system decides)"`
-	BiasRetentionDays  *int           `envconfig:"LLM_COUNCIL_BIAS_RETENTION_DAYS" desc:"days from the newest record of a closed segment to its deletion; off: never deleted"`
-	EmbeddingModel     string         `envconfig:"LLM_COUNCIL_EMBEDDING_MODEL" desc:"model that embeds the answers of each session (POST /embeddings), so that the records say how alike the answers are and the bias report measures style mimicry; it also embeds the answers of comparison requests that ask for embedding; it gets the first 6000 characters of each answer; unset: none"`
-	HashSecret         Secret         `envconfig:"LLM_COUNCIL_HASH_SECRET" desc:"secret key for the hashes of questions and persons, at least 16 characters; required for consent level 4 and for feedback"`
+	BiasRetentionDays  *int           `envconfig:"LLM_COUNCIL_BIAS_RETENTION_DAYS" desc:"how many days after its newest record a closed segment of the records is deleted; off: never"`
+	EmbeddingModel     string         `envconfig:"LLM_COUNCIL_EMBEDDING_MODEL" desc:"model that embeds the answers of each session (POST /embeddings), so that the records say how alike the answers are and the bias report measures style mimicry; it also embeds the answers of requests to compare answers that ask for embedding; it gets the first 6000 characters of each answer; unset: none"`
+	HashSecret         Secret         `envconfig:"LLM_COUNCIL_HASH_SECRET" desc:"secret for the hashes of questions and persons, at least 16 characters; required for consent level 4 and for feedback"`
 }
 
 // Preferences says how often reviewers and people are asked which answer they prefer.
@@ -193,33 +193,33 @@ type Preferences struct {
 type Events struct {
 	EventSink    string   `envconfig:"LLM_COUNCIL_EVENT_SINK" desc:"where the events of sessions go from BIAS_CONSENT 2 on: a file, or an https address such as https://events.example.com/v1/events; unset: nowhere"`
 	EventToken   Secret   `envconfig:"LLM_COUNCIL_EVENT_TOKEN" desc:"bearer token for the address in EVENT_SINK"`
-	EventAllow   []string `envconfig:"LLM_COUNCIL_EVENT_ALLOW" desc:"comma list of networks such as 10.1.0.0/16 to which events may go besides public addresses; if EVENT_SINK has an IP address in one of these networks, the address may use http"`
-	EventsIntake bool     `envconfig:"LLM_COUNCIL_EVENTS_INTAKE" default:"false" desc:"accept the events of other councils at POST /v1/events, from tokens that may send events, and keep them for 90 days"`
+	EventAllow   []string `envconfig:"LLM_COUNCIL_EVENT_ALLOW" desc:"comma list of networks such as 10.1.0.0/16 to which events may go in addition to public addresses; in these networks, EVENT_SINK may be an http address"`
+	EventsIntake bool     `envconfig:"LLM_COUNCIL_EVENTS_INTAKE" default:"false" desc:"accept events of other councils at POST /v1/events, from tokens that may send events, and keep them for 90 days"`
 }
 
 // SessionStore says where sessions are kept, and for how long.
 type SessionStore struct {
 	SessionsKey Secret `envconfig:"LLM_COUNCIL_SESSIONS_KEY" desc:"key that encrypts the sessions in DATA_DIR, 16 or more characters; unset: no encryption"`
 	Cluster
-	SessionRetention time.Duration `envconfig:"LLM_COUNCIL_SESSION_RETENTION" default:"24h" desc:"how long a finished session can be fetched; 0: not at all"`
-	SessionsKept     int           `envconfig:"LLM_COUNCIL_SESSIONS_KEPT" default:"1000" desc:"most finished sessions that can be fetched, counted separately in DATA_DIR and in memory; the oldest are dropped first; 0: none"`
+	SessionRetention time.Duration `envconfig:"LLM_COUNCIL_SESSION_RETENTION" default:"24h" desc:"how long a finished session is kept; 0: not at all"`
+	SessionsKept     int           `envconfig:"LLM_COUNCIL_SESSIONS_KEPT" default:"1000" desc:"maximum number of finished sessions kept, counted separately in DATA_DIR and in memory; the oldest are dropped first; 0: none"`
 }
 
 // Cluster is the NATS cluster that keeps the sessions of several daemons.
 type Cluster struct {
-	NatsURL      string `envconfig:"LLM_COUNCIL_NATS_URL" desc:"comma list of the addresses of a NATS JetStream cluster that keeps sessions for several daemons, in place of DATA_DIR; unset: a single daemon"`
-	NatsCreds    Secret `envconfig:"LLM_COUNCIL_NATS_CREDS" desc:"content of the credentials file of a user of that cluster; unset: no login"`
-	NatsCA       string `envconfig:"LLM_COUNCIL_NATS_CA" desc:"PEM file of the CAs of that cluster; unset: the system's CAs"`
-	NatsPrefix   string `envconfig:"LLM_COUNCIL_NATS_PREFIX" default:"council" desc:"prefix of all names on that cluster, 1 to 32 of a to z, 0 to 9, - and _; daemons with the same prefix share sessions"`
-	NatsReplicas int    `envconfig:"LLM_COUNCIL_NATS_REPLICAS" default:"3" desc:"how many servers of that cluster store each session, 1 to 5"`
+	NatsURL      string `envconfig:"LLM_COUNCIL_NATS_URL" desc:"comma list of the addresses of a NATS JetStream cluster that keeps sessions for several daemons, in place of DATA_DIR; unset: this daemon is alone"`
+	NatsCreds    Secret `envconfig:"LLM_COUNCIL_NATS_CREDS" desc:"content of the credentials file of a user of that cluster; unset: the cluster needs none"`
+	NatsCA       string `envconfig:"LLM_COUNCIL_NATS_CA" desc:"PEM file of the certificate authorities of that cluster; unset: those of the system"`
+	NatsPrefix   string `envconfig:"LLM_COUNCIL_NATS_PREFIX" default:"council" desc:"prefix of all names on that cluster, 1 to 32 of a to z, 0 to 9, - and _; daemons with the same prefix share their sessions"`
+	NatsReplicas int    `envconfig:"LLM_COUNCIL_NATS_REPLICAS" default:"3" desc:"servers of that cluster that store each session, 1 to 5"`
 }
 
 // Process has the limit of a question, what the daemon logs and exposes, and how it stops.
 type Process struct {
-	MaxQueryBytes Bytes         `envconfig:"LLM_COUNCIL_MAX_QUERY_BYTES" default:"256KiB" desc:"most bytes of a question"`
-	Metrics       bool          `envconfig:"LLM_COUNCIL_METRICS" default:"true" desc:"serve Prometheus metrics at /metrics, to every client that reaches the address"`
+	MaxQueryBytes Bytes         `envconfig:"LLM_COUNCIL_MAX_QUERY_BYTES" default:"256KiB" desc:"maximum size of a question in bytes"`
+	Metrics       bool          `envconfig:"LLM_COUNCIL_METRICS" default:"true" desc:"serve Prometheus metrics at /metrics, to everyone who can reach the address"`
 	LogLevel      slog.Level    `envconfig:"LLM_COUNCIL_LOG_LEVEL" default:"info" desc:"lowest level that is logged: debug, info, warn or error"`
-	DrainTimeout  time.Duration `envconfig:"LLM_COUNCIL_DRAIN_TIMEOUT" default:"30s" desc:"time that running sessions have to finish after a signal to stop, 0 or more"`
+	DrainTimeout  time.Duration `envconfig:"LLM_COUNCIL_DRAIN_TIMEOUT" default:"30s" desc:"how long running sessions may take to finish after a signal to stop, 0 or more"`
 }
 
 // RosterLimits says which cost limits the roster adds. ReadRoster sets it.
@@ -437,7 +437,7 @@ func Tracing() []Setting {
 			Name:    "OTEL_EXPORTER_OTLP_ENDPOINT",
 			Meaning: "collector that traces are sent to over OTLP and HTTP, below /v1/traces; if this and the next are unset: no traces",
 		},
-		{Name: "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", Meaning: "the whole URL that traces are sent to; it replaces the above"},
+		{Name: "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", Meaning: "the whole URL that traces are sent to, instead of the above"},
 		{Name: "OTEL_EXPORTER_OTLP_HEADERS", Meaning: "headers for the collector, comma list of name=value", Secret: true},
 		{Name: "OTEL_EXPORTER_OTLP_TRACES_HEADERS", Meaning: "the same for traces alone", Secret: true},
 		{Name: "OTEL_SERVICE_NAME", Default: "councild", Meaning: "name of the service in the traces"},

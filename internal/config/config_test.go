@@ -336,7 +336,7 @@ func TestInvalid(t *testing.T) {
 			"PROVIDERS", "a_b=https://host/v1,a-b=https://host/v1",
 			"entry 2 has the name of an earlier one (- and _ count as equal): choose another name",
 		},
-		{"MODELS", "a", "names one model: list two or more (a model may stand twice), or use the mode single"},
+		{"MODELS", "a", "names one model: list two or more (the same model may be listed twice), or use the mode single"},
 		{"MODE", "panel", `is "panel", which is not a mode of a council: use council, ranked, synthesis, vote or single`},
 		{
 			"MODE", "judge",
@@ -658,7 +658,7 @@ LLM_COUNCIL_API_TOKENS: entry 1 has fewer than 16 characters: use a long random 
 LLM_COUNCIL_BIAS_CONSENT: "9" is out of range: use 0 to 4
 LLM_COUNCIL_MAX_COST_USD: "free" is not a number: write it as in 0.5
 LLM_COUNCIL_MAX_SESSIONS: "x" is not a whole number: write digits only
-LLM_COUNCIL_MODELS: names one model: list two or more (a model may stand twice), or use the mode single
+LLM_COUNCIL_MODELS: names one model: list two or more (the same model may be listed twice), or use the mode single
 LLM_COUNCIL_TIMEOUT: "10" is not a duration: write a number and a unit, such as 30s or 10m
 LLM_COUNCIL_TIMOUT: there is no such setting: did you mean LLM_COUNCIL_TIMEOUT?`
 	if d := cmp.Diff(want, text(err)); d != "" {

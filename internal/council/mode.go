@@ -53,7 +53,7 @@ func (m Mode) Check(members, first int, form *AnswerForm) []FieldError {
 		add("members", fmt.Sprintf("names %d models, and the mode single asks one", members),
 			"list one, or use another mode")
 	case m != ModeSingle && members == 1:
-		add("members", "names one model", "list two or more (a model may stand twice), or use the mode single")
+		add("members", "names one model", "list two or more (the same model may be listed twice), or use the mode single")
 	}
 	if m == ModeVote && form == nil {
 		add("answer_form", "is missing, and the mode vote counts equal answers",
