@@ -416,13 +416,15 @@ func (r badRequest) play(t *testing.T, number int, url string) {
 	if err := json.Unmarshal(data, &answer); err != nil {
 		t.Fatal(err)
 	}
-	said := cmp.Or(answer.Detail, answer.Error.Message) + "\n"
+	var b strings.Builder
+	fmt.Fprintln(&b, cmp.Or(answer.Detail, answer.Error.Message))
 	for _, f := range answer.Errors {
-		said += f.Field + ": " + f.Message + "; " + f.Fix + "\n"
+		fmt.Fprintf(&b, "%s: %s; %s\n", f.Field, f.Message, f.Fix)
 	}
 	for _, c := range answer.Result.Content {
-		said += c.Text + "\n"
+		fmt.Fprintln(&b, c.Text)
 	}
+	said := b.String()
 	t.Logf("mistake %d, %s\n$ curl -X %s $URL%s -H %q -d '%s'\n%sstatus %d\n", number, r.name, method, path, r.header, r.body, said, resp.StatusCode)
 	if resp.StatusCode != r.status {
 		t.Errorf("status %d, want %d", resp.StatusCode, r.status)

@@ -283,7 +283,8 @@ func (c *Calls) send(ctx context.Context, call council.Call, prompt int64) (coun
 func (c *Calls) full(what string) *council.Failure {
 	return &council.Failure{
 		Code: council.FailTooLarge,
-		Message: fmt.Sprintf("%s the session would hold more than %d bytes: ask for shorter texts, lower %s, or ask fewer members",
+		Message: fmt.Sprintf("%s the session would be larger than %d bytes: ask for shorter texts, lower %s, or "+
+			"ask fewer members",
 			what, c.Memory.Limit, c.Settings.Of(council.SettingMaxOutputTokens)),
 	}
 }

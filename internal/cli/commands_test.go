@@ -82,10 +82,10 @@ func TestCommandLine(t *testing.T) {
 			stdout: "OTEL_EXPORTER_OTLP_ENDPOINT |OTEL_EXPORTER_OTLP_HEADERS |OTEL_SERVICE_NAME |councild |OTEL_TRACES_SAMPLER ",
 		},
 		{
-			name: "what is likely to be wrong", args: []string{"config"},
+			name: "what is probably wrong", args: []string{"config"},
 			env:    map[string]string{"BASE_URL": "http://127.0.0.1:1", "MODELS": "slim:amber,sim:amber"},
 			stdout: "LLM_COUNCIL_BASE_URL",
-			stderr: "likely to be wrong: LLM_COUNCIL_BASE_URL: http://127.0.0.1:1 has no path|likely to be wrong: " +
+			stderr: "probably wrong: LLM_COUNCIL_BASE_URL: http://127.0.0.1:1 has no path|probably wrong: " +
 				"LLM_COUNCIL_PROVIDERS: no provider has the name \"slim\"",
 		},
 		{

@@ -50,14 +50,14 @@ func TestCompareImportedRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, args := range map[string][]string{
-		"no arm \"vote\"":             {"--input", rows, "--arms", "vote"},
-		"no arm \"gpt\"":              {"--input", rows, "--treatment", "gpt"},
-		"compared with other arms":    {"--input", rows, "--arms", "council"},
-		"no graded rows":              {"--input", questions},
-		"no such file":                {"--input", filepath.Join(dir, "missing")},
-		"leave out --file":            {"--input", rows, "--file", questions},
-		"--treatment needs --input":       {"--treatment", "best"},
-		"--max-cost-usd X": {"--file", questions},
+		"no arm \"vote\"":           {"--input", rows, "--arms", "vote"},
+		"no arm \"gpt\"":            {"--input", rows, "--treatment", "gpt"},
+		"compared with other arms":  {"--input", rows, "--arms", "council"},
+		"no graded rows":            {"--input", questions},
+		"no such file":              {"--input", filepath.Join(dir, "missing")},
+		"leave out --file":          {"--input", rows, "--file", questions},
+		"--treatment needs --input": {"--treatment", "best"},
+		"--max-cost-usd X":          {"--file", questions},
 	} {
 		if r := run(t, nil, append([]string{"compare"}, args...)...); r.code != 2 || !strings.Contains(r.stderr, want) {
 			t.Errorf("%v: %v, want %q", args, r, want)

@@ -99,7 +99,7 @@ func TestJudgeFails(t *testing.T) {
 		"leave out --question and --answer, or the file": {file, "--question", "?"},
 		`unknown field "answer": give one JSON object`:   {file},
 		"write ID=PATH":                                   {"--question", "?", "--answer", "x"},
-		"name a readable text file":               {"--question", "?", "--answer", "x=" + file + ".none"},
+		"name a readable text file":                       {"--question", "?", "--answer", "x=" + file + ".none"},
 		`"x" is given twice; give each answer an id`:      {"--question", "?", "--answer", "x=" + file, "--answer", "x=" + file},
 		"question: ":                                      {"--answer", "x=" + file, "--answer", "y=" + file},
 		"--orders: a judge may prefer the first":          {"--question", "?", "--answer", "x=" + file, "--answer", "y=" + file, "--orders", "one"},

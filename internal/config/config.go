@@ -202,7 +202,7 @@ type SessionStore struct {
 	SessionsKey Secret `envconfig:"LLM_COUNCIL_SESSIONS_KEY" desc:"key that encrypts the sessions in DATA_DIR, 16 or more characters; unset: no encryption"`
 	Cluster
 	SessionRetention time.Duration `envconfig:"LLM_COUNCIL_SESSION_RETENTION" default:"24h" desc:"how long a finished session is kept; 0: not at all"`
-	SessionsKept     int           `envconfig:"LLM_COUNCIL_SESSIONS_KEPT" default:"1000" desc:"maximum number of finished sessions kept, counted separately in DATA_DIR and in memory; the oldest are dropped first; 0: none"`
+	SessionsKept     int           `envconfig:"LLM_COUNCIL_SESSIONS_KEPT" default:"1000" desc:"maximum number of finished sessions kept, counted separately in DATA_DIR and memory; the oldest are dropped first; 0: none"`
 }
 
 // Cluster is the NATS cluster that keeps the sessions of several daemons.

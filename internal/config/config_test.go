@@ -244,18 +244,18 @@ func TestEveryVariableChangesItsField(t *testing.T) {
 
 func TestInvalid(t *testing.T) {
 	const (
-		hostPort = " is not host:port with a port from 0 to 65535: write it as in 127.0.0.1:8080"
-		baseURL  = "is not an absolute http or https URL: write it as in https://host/v1, without user, query, fragment or blanks; a port is 1 to 65535"
-		entry1   = "the URL of entry 1 " + baseURL
-		badName  = "entry 1 has no valid name: write name=url, the name of a to z, 0 to 9, _ and -"
-		whole    = " is not a whole number: write digits only"
-		seeds    = " is out of range: use 0 to 9007199254740991, or -1 so that every session draws its own"
-		number   = " is not a number: write it as in 0.5"
-		duration = " is not a duration: write a number and a unit, such as 30s or 10m"
-		size     = " is not a size: write a whole number of bytes, or one with KiB, MiB or GiB, such as 8MiB"
-		level    = " is not a level: use debug, info, warn or error"
-		above0   = " is out of range: use a time above 0"
-		natsURL  = "is not the address of a NATS server: write nats://host:4222 or tls://host:4222, and the user's credentials into LLM_COUNCIL_NATS_CREDS"
+		hostPort  = " is not host:port with a port from 0 to 65535: write it as in 127.0.0.1:8080"
+		baseURL   = "is not an absolute http or https URL: write it as in https://host/v1, without user, query, fragment or blanks; a port is 1 to 65535"
+		entry1    = "the URL of entry 1 " + baseURL
+		badName   = "entry 1 has no valid name: write name=url, the name of a to z, 0 to 9, _ and -"
+		whole     = " is not a whole number: write digits only"
+		seeds     = " is out of range: use 0 to 9007199254740991, or -1 so that every session draws its own"
+		number    = " is not a number: write it as in 0.5"
+		duration  = " is not a duration: write a number and a unit, such as 30s or 10m"
+		size      = " is not a size: write a whole number of bytes, or one with KiB, MiB or GiB, such as 8MiB"
+		level     = " is not a level: use debug, info, warn or error"
+		above0    = " is out of range: use a time above 0"
+		natsURL   = "is not the address of a NATS server: write nats://host:4222 or tls://host:4222, and the user's credentials into LLM_COUNCIL_NATS_CREDS"
 		unit      = " is out of range: use 0 to 1"
 		atLeast0  = " is out of range: use 0 or more"
 		atLeast1  = " is out of range: use 1 or more"

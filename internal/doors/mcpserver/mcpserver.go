@@ -53,8 +53,8 @@ type Server struct {
 // instructions tell a model how to use the server. Clients show the instructions to the model.
 const instructions = `A council of several language models answers a question, reviews and ranks the anonymised answers, ` +
 	`and a chairman writes the final one; other modes leave stages out. It takes minutes and costs several model calls: ` +
-	`ask it what is worth that, ` +
-	`with everything in the question that it has to know. It sees nothing of this conversation. ` +
+	`ask only what is worth that. Put everything that it has to know into the question: ` +
+	`it sees nothing of this conversation. ` +
 	`When the result says "running", call council_result with its session_id.`
 
 // sessionURI begins the resource URI of a session.
@@ -97,8 +97,8 @@ func New(o Options) (*Server, error) {
 		Title:       "Ask the council",
 		Description: "Put a question to the council, and show its answer.",
 		Arguments: []*mcp.PromptArgument{
-			{Name: "question", Description: "What the council is asked.", Required: true},
-			{Name: "council", Description: "The council's name, where there are several."},
+			{Name: "question", Description: "The question for the council.", Required: true},
+			{Name: "council", Description: "The council's name, if there are several."},
 		},
 	}, askCouncil)
 	server := func(*http.Request) *mcp.Server { return s.server }

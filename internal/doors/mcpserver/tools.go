@@ -28,22 +28,22 @@ const (
 // councilArgs are the arguments of the tool council. Two calls ask the same question if all except the last two
 // arguments are equal.
 type councilArgs struct {
-	Question   string  `json:"question" jsonschema:"What the council is asked, with everything it has to know: it sees nothing else."`
+	Question   string  `json:"question" jsonschema:"The question, with everything the council has to know: it sees nothing else."`
 	Council    string  `json:"council,omitempty" jsonschema:"The name of the council; leave it out for the default one."`
 	Category   string  `json:"category,omitempty" jsonschema:"What the question is about, for the statistics."`
 	MaxCostUSD float64 `json:"max_cost_usd,omitempty" jsonschema:"Cost limit of the session in US dollars. The session stops asking once this is spent. Calls that are under way may pass it, unless limits are hard."`
 
 	Mode       council.Mode        `json:"mode,omitempty" jsonschema:"Which stages run; leave it out for the council's own. council: all. ranked: the best answer, word for word. synthesis: no reviews. vote: the most frequent answer. single: one model."`
-	First      *int                `json:"first,omitempty" jsonschema:"How many members begin, at least 1 and fewer than all; the others are asked if their answers differ."`
+	First      *int                `json:"first,omitempty" jsonschema:"How many members to ask first, at least 1 and fewer than all; the others are asked if these answers differ."`
 	AnswerForm *council.AnswerForm `json:"answer_form,omitempty" jsonschema:"The form of the answers, so that they can be compared; vote needs it. Types: exact, normalised, choice (with options), number, json."`
 
-	Wait  int  `json:"wait_seconds,omitempty" jsonschema:"How long to wait for the answer, in seconds. The session goes on afterwards."`
-	Fresh bool `json:"fresh,omitempty" jsonschema:"Ask again, and pay again, although the same question runs or was answered a moment ago."`
+	Wait  int  `json:"wait_seconds,omitempty" jsonschema:"How long to wait for the answer, in seconds. The session continues afterwards."`
+	Fresh bool `json:"fresh,omitempty" jsonschema:"Ask and pay again, even if the same question is running or was answered a moment ago."`
 }
 
 // judgeArgs are the arguments of the tool judge. Two calls are the same if all except the last two arguments are equal.
 type judgeArgs struct {
-	Question   string          `json:"question" jsonschema:"What the answers answer, with everything a judge has to know."`
+	Question   string          `json:"question" jsonschema:"The question that the answers are for, with everything a judge has to know."`
 	Answers    []judgedAnswer  `json:"answers" jsonschema:"The answers to judge: two to compare, up to 26 to rank, or one with a rubric."`
 	Council    string          `json:"council,omitempty" jsonschema:"The council whose reviewers judge; leave it out for the default one."`
 	Orders     council.Orders  `json:"orders,omitempty" jsonschema:"More than two answers are shown to each judge in one order (the default) or in both; two are always shown in both."`
@@ -53,7 +53,7 @@ type judgeArgs struct {
 	Category   string          `json:"category,omitempty" jsonschema:"What the question is about, for the statistics."`
 	MaxCostUSD float64         `json:"max_cost_usd,omitempty" jsonschema:"Cost limit of the session in US dollars. The session stops asking once this is spent. Calls that are under way may pass it, unless limits are hard."`
 
-	Wait  int  `json:"wait_seconds,omitempty" jsonschema:"How long to wait for the result, in seconds. The session goes on afterwards."`
+	Wait  int  `json:"wait_seconds,omitempty" jsonschema:"How long to wait for the result, in seconds. The session continues afterwards."`
 	Fresh bool `json:"fresh,omitempty" jsonschema:"Have the same answers judged again, and pay again."`
 }
 
@@ -86,22 +86,22 @@ type reportArgs struct {
 type ToolResult struct {
 	SessionID   string                `json:"session_id"`
 	Status      council.Status        `json:"status" jsonschema:"running, complete, degraded (some model is missing), failed or cancelled"`
-	Answer      *string               `json:"answer" jsonschema:"the final answer; null while the session runs, and where there is none"`
-	AnswerFrom  *string               `json:"answer_from" jsonschema:"whose text the answer is; null where there is none"`
-	First       *string               `json:"first" jsonschema:"what the members that began decided; null where all were asked at once"`
-	Agreement   *string               `json:"agreement" jsonschema:"whether the reviewers agree on an order further than chance does; null where nobody reviewed"`
-	Disputed    []council.Dispute     `json:"disputed" jsonschema:"questions to which the answers differ, as the chairman reads them, with quotes; null where it is not known"`
+	Answer      *string               `json:"answer" jsonschema:"the final answer; null while the session runs, or if there is none"`
+	AnswerFrom  *string               `json:"answer_from" jsonschema:"whose text the answer is; null if there is none"`
+	First       *string               `json:"first" jsonschema:"what the first members decided; null if all were asked at once"`
+	Agreement   *string               `json:"agreement" jsonschema:"whether the reviewers agree on an order more than by chance; null if there were no reviews"`
+	Disputed    []council.Dispute     `json:"disputed" jsonschema:"questions on which the answers differ, as the chairman reads them, with quotes; null if unknown"`
 	Ranking     []Ranked              `json:"ranking" jsonschema:"the members' answers, the best first, as the members ranked each other"`
 	Degradation []council.Degradation `json:"degradation" jsonschema:"what is missing from the session, and why"`
 	Warnings    []council.Warning     `json:"warnings"`
-	CostUSD     *float64              `json:"cost_usd" jsonschema:"null where it is unknown"`
-	Judgement   any                   `json:"judgement" jsonschema:"what the judges of given answers said: the schema Judgement in /openapi.yaml; null where no answers were given"`
+	CostUSD     *float64              `json:"cost_usd" jsonschema:"null if it is unknown"`
+	Judgement   any                   `json:"judgement" jsonschema:"what the judges of given answers said: the schema Judgement in /openapi.yaml; null if no answers were given"`
 	Next        *string               `json:"next" jsonschema:"what to call for the answer; null when the session has ended"`
 }
 
 // Ranked is a member's place in the ranking.
 type Ranked struct {
-	Rank  *int     `json:"rank" jsonschema:"null where no ballot ranked the answer"`
+	Rank  *int     `json:"rank" jsonschema:"null if no ballot ranked the answer"`
 	Model string   `json:"model"`
 	Score *float64 `json:"score" jsonschema:"Borda score: 1 was always first, 0 always last"`
 }
@@ -135,8 +135,9 @@ func (s *Server) addTools() {
 	}, s.ask)
 	mcp.AddTool(s.server, &mcp.Tool{
 		Name: "judge", Title: "Have answers judged",
-		Description: "Have the reviewers of a council judge answers that exist already. Each judge reads two answers in both " +
-			"orders, and has a vote only if it keeps to it. The result is what these judges prefer, and need not be true. It " +
+		Description: "Have the reviewers of a council judge answers that exist already. Each judge reads two " +
+			"answers in both orders, and its vote counts only if it prefers the same answer both times. The result " +
+			"is what these judges prefer, which need not be true. It " +
 			"costs one model call for each judge and order.",
 		InputSchema: schema[judgeArgs](categories, wait, func(p map[string]*jsonschema.Schema) {
 			p["question"].MinLength = new(1)
@@ -152,8 +153,8 @@ func (s *Server) addTools() {
 	}, s.judge)
 	mcp.AddTool(s.server, &mcp.Tool{
 		Name: "convene", Title: "Ask the whole council",
-		Description: "Ask the other members too, after a session of the council that ended with the answer of the members " +
-			"that began. Their answers count, and are not paid for again. The result is a new session.",
+		Description: "Ask the other members too, after a session that ended with the answer of the first members. " +
+			"The first answers count, and are not paid for again. The result is a new session.",
 		InputSchema: schema[resultArgs](wait),
 		Annotations: &mcp.ToolAnnotations{OpenWorldHint: new(true), DestructiveHint: new(false), IdempotentHint: true},
 	}, s.convene)
