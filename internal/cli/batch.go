@@ -29,7 +29,7 @@ type batchFlags struct {
 	File        string   `help:"The questions, one JSON object a line." placeholder:"FILE"`
 	Out         string   `help:"File for the results. A second file next to it keeps the calls. Run the same command again to continue." placeholder:"FILE"`
 	MaxCostUSD  float64  `name:"max-cost-usd" help:"Cost limit of the whole run, in US dollars." placeholder:"X"`
-	Grader      string   `help:"How to compare with references that name no grader: exact, normalised, choice, number, regex or json." enum:",exact,normalised,choice,number,regex,json" default:""`
+	Grader      string   `help:"How to compare with references that name no grader: exact, normalised, choice, number, regex or json." enum:",exact,normalised,choice,number,regex,json" default:"" placeholder:"NAME"`
 	Concurrency int      `help:"How many questions to ask at the same time." default:"4" placeholder:"N"`
 	Council     string   `placeholder:"NAME" help:"A council of the roster, instead of its default."`
 	Models      []string `placeholder:"A,B" help:"The members, instead of LLM_COUNCIL_MODELS."`

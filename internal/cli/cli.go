@@ -42,9 +42,9 @@ const (
 )
 
 // exitCodes explains the exit codes in the help.
-const exitCodes = "Exit codes: 0 done; 1 failed; 2 the command line or a setting is wrong; 3 report bias or " +
-	"compare found what --fail-on names, or a cost limit would refuse the question of ask --estimate; 4 batch or compare " +
-	"ended early, and the same command continues; 130 interrupted."
+const exitCodes = "Exit codes: 0 done; 1 failed; 2 wrong command line or setting; 3 --fail-on found something, or " +
+	"--estimate is over a cost limit; 4 batch or compare stopped early, run the same command again to continue; " +
+	"130 interrupted."
 
 // commandGroups returns the groups of commands in the order of the help.
 func commandGroups() []kong.Group {

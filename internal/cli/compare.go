@@ -28,7 +28,7 @@ type compareCmd struct {
 	Ensemble  string   `help:"The seat whose model an ensemble asks; default the chairman." placeholder:"ID"`
 	FailOn    []string `name:"fail-on" help:"Exit with 3 for these verdicts: does_not_pay, undecided." placeholder:"A,B"`
 	Finish    bool     `help:"Ask nothing more. End a stopped run, with the questions asked so far."`
-	Format    string   `help:"${enum}." enum:"text,json,csv,html" default:"text"`
+	Format    string   `help:"Form of the report: ${enum}." enum:"text,json,csv,html" default:"text"`
 }
 
 // Help returns the details that --help prints below the summary of the command.
@@ -242,7 +242,7 @@ func (c compareCmd) results(ctx context.Context, std IO, b *begun) ([]trial.Resu
 
 type seatsCmd struct {
 	Input  string `help:"A file of results, of batch or compare, or of graded rows, as import writes them." required:"" placeholder:"FILE"`
-	Format string `help:"${enum}." enum:"text,json,csv,html" default:"text"`
+	Format string `help:"Form of the report: ${enum}." enum:"text,json,csv,html" default:"text"`
 }
 
 // Run prints the report on shared errors of the seats of a council.

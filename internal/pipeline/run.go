@@ -465,7 +465,7 @@ func advice(code council.FailureCode, names council.SettingNames) string {
 		council.FailRateLimited:     "wait, or ask the provider for a higher limit",
 		council.FailOutOfQuota:      "add credit or raise the quota at the provider, or use another model",
 		council.FailUnauthorized:    "check the provider's API key",
-		council.FailRejected:        "change what the provider refuses: the same request will be refused again",
+		council.FailRejected:        "change what the provider refuses, because it will refuse the same request again",
 		council.FailContentFilter:   "change the question, or use a model of another provider",
 		council.FailUnknownModel:    "check the model's name and " + names.Of(council.SettingProviders),
 		council.FailUnknownProvider: "check the model's name and " + names.Of(council.SettingProviders),
@@ -474,6 +474,6 @@ func advice(code council.FailureCode, names council.SettingNames) string {
 		council.FailPromptCut:       "raise the context length of the model's server",
 		council.FailLength:          "raise " + names.Of(council.SettingMaxOutputTokens),
 		council.FailInvalidOutput:   "simplify the schema, or use a chairman that supports response_format",
-		council.FailBudget:          "raise the budget",
+		council.FailBudget:          "raise the cost or token limit",
 	}[code], "try again; if it persists, replace the model")
 }
