@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds councild and repeats the mistakes of new users with it, against a simulated
 # provider on this machine. It prints each command with its output and its exit code. It
-# fails if a message does not name the problem and the remedy.
+# fails if a message does not name the problem and then the remedy, in at most 200
+# characters.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 dir=$(mktemp -d)

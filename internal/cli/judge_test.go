@@ -102,7 +102,7 @@ func TestJudgeFails(t *testing.T) {
 		"name a readable text file":                       {"--question", "?", "--answer", "x=" + file + ".none"},
 		`"x" is given twice; give each answer an id`:      {"--question", "?", "--answer", "x=" + file, "--answer", "x=" + file},
 		"question: ":                                      {"--answer", "x=" + file, "--answer", "y=" + file},
-		"--orders: a judge may prefer the first":          {"--question", "?", "--answer", "x=" + file, "--answer", "y=" + file, "--orders", "one"},
+		"--orders: two answers need both orders":          {"--question", "?", "--answer", "x=" + file, "--answer", "y=" + file, "--orders", "one"},
 		"a may not read x (same model); b may not read y": {"--question", "?", "--answer", "x:a=" + file, "--answer", "y:b=" + file},
 	} {
 		code, stdout, stderr := command(t, append([]string{"judge"}, args...)...)

@@ -410,8 +410,8 @@ func (c *Config) checkCluster(p *problems) {
 		}
 	}
 	if c.SessionsKey != "" {
-		p.add("LLM_COUNCIL_SESSIONS_KEY", "is set, but a cluster keeps the sessions (%s) and encrypts them by its "+
-			"own settings: unset one of them", variable)
+		p.add("LLM_COUNCIL_SESSIONS_KEY", "is set, but a cluster keeps the sessions (%s), and only the cluster can "+
+			"encrypt them: unset one of them", variable)
 	}
 }
 

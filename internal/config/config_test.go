@@ -582,7 +582,7 @@ func TestRelations(t *testing.T) {
 			"a cluster and a key",
 			vars{"NATS_URL": "nats://a:4222", "SESSIONS_KEY": "sixteen letters."},
 			"LLM_COUNCIL_SESSIONS_KEY: is set, but a cluster keeps the sessions (LLM_COUNCIL_NATS_URL), " +
-				"and only its own settings encrypt them: unset one of them",
+				"and only the cluster can encrypt them: unset one of them",
 		},
 		{
 			"the placeholder of the documentation",
