@@ -54,7 +54,7 @@ const (
 	nearlyConstant = "the reviewer gives nearly always the same score here"
 	beyondScale    = "the estimate is larger than the scale: the records cannot tell it from the other effects"
 	tooLittle      = "too little data: not even the largest effect on the scale would be found in four of five such windows"
-	neverRuledOut  = "this test can show an effect and cannot rule one out, because its estimate is about a third of a true effect"
+	neverRuledOut  = "this test can show an effect, but never rule one out: its estimate is about a third of the true effect"
 	shrinks        = noEffect + "; " + neverRuledOut
 )
 

@@ -72,8 +72,8 @@ func TestVerdictsOnVectors(t *testing.T) {
 		}
 	}
 	text := "Nothing proven. With 40 sessions these would have been found in four of five such windows: an effect that all " +
-		"reviewers share of 0.32 points (favour for own answers) to 0.58 points (favour for the own family); " +
-		"an effect of a single reviewer of 0.94 points (effect of the place) to 1.45 points (favour for another model)"
+		"reviewers share, of 0.3 points (favour for own answers) to 0.6 points (favour for the own family); " +
+		"an effect of one reviewer alone, of 0.9 points (effect of the place) to 1.4 points (favour for another model)"
 	if null.Headline != text {
 		t.Errorf("headline: %s", null.Headline)
 	}

@@ -507,7 +507,7 @@ func (c *Collector) setVerdict(m *Metric) {
 		verdict = m.Kind.none()
 		reason = fmt.Sprintf("the 90 %% interval lies within %.2g %s", *m.Delta, m.Unit)
 	case m.significant():
-		reason = fmt.Sprintf("significant, but smaller than the least that counts, %.2g %s", *m.Delta, m.Unit)
+		reason = fmt.Sprintf("its interval leaves out 0, but the estimate is smaller than the least that counts, %.2g %s", *m.Delta, m.Unit)
 	case m.MinimumDetectableEffect == nil:
 		verdict = VerdictInsufficient
 		reason = tooLittle

@@ -94,7 +94,7 @@ func questionForms() []questionForm {
 		},
 		{
 			"agreement", "Do reviewers agree with each other, and with themselves?", "agreement",
-			[]string{agreeName, similarName},
+			[]string{agreeName},
 			"", "",
 		},
 		{
@@ -228,24 +228,17 @@ func (a questionForm) word(m *Metric) string {
 	return a.none
 }
 
-// said returns the sentence of a metric. A figure that is not tested gets a sentence too, if the report can explain it.
+// said returns the sentence of a metric. Agreement is not tested, and gets a sentence too.
 func (m *Metric) said() string {
-	if m.Sentence != "" || m.PointEstimate == nil {
+	if m.Name != agreeName || m.PointEstimate == nil {
 		return m.Sentence
 	}
 	within := ""
 	if m.CILower != nil && m.CIUpper != nil {
 		within = fmt.Sprintf(" (%.2f to %.2f)", *m.CILower, *m.CIUpper)
 	}
-	switch m.Name {
-	case agreeName:
-		return fmt.Sprintf("The reviewers of a session agree to %.2f%s: 1 is the same order of the answers, 0 is no agreement.",
-			*m.PointEstimate, within)
-	case similarName:
-		return fmt.Sprintf("Two ballots of a session are alike to %.2f%s: 1 is the same order, 0 is chance, −1 is the opposite order.",
-			*m.PointEstimate, within)
-	}
-	return ""
+	return fmt.Sprintf("The reviewers of a session agree to %.2f%s: 1 is the same order of the answers, 0 is no agreement.",
+		*m.PointEstimate, within)
 }
 
 // others returns a sentence for each member that was found and is not the one that the headline shows.
@@ -339,7 +332,7 @@ func (c *Collector) toDo(id string, q *Question, m *Metric, r *Report) string {
 	case m.Is(VerdictAssociation):
 		return "See whether people prefer the longer answers too. If they do not, ask for answers of one length."
 	case q.MoreSessions != nil:
-		return fmt.Sprintf("Collect more: if there is no effect, about %s more sessions would show that.%s",
+		return fmt.Sprintf("Collect more. If there is no effect, about %s more sessions will rule one out.%s",
 			thousands(*q.MoreSessions), r.Window.wider())
 	case m.Is(VerdictNotIdentified) && (m.Reason == sharedOrder || m.Reason == noPositions):
 		return "Ask with the order “balanced”, so that each reviewer sees an order of its own."
@@ -446,7 +439,7 @@ func (c *Collector) brief(w *window, r *Report, found summary) Summary {
 		return s
 	}
 	s.findings(r)
-	s.Brackets = "Points are on the scale from 1 to 10. In brackets stands the 95 % interval: the true size lies outside it in one of 20 such reports."
+	s.Brackets = "Points are on the scale from 1 to 10. The numbers in brackets are 95 % intervals: one in 20 misses the true size."
 	var about []string
 	for i, q := range r.Questions {
 		if q.MoreSessions == nil {
@@ -462,8 +455,8 @@ func (c *Collector) brief(w *window, r *Report, found summary) Summary {
 		}
 	}
 	if s.MoreSessions != nil {
-		s.More = fmt.Sprintf("About %s more sessions would answer what is open about %s, if there is no effect.",
-			thousands(*s.MoreSessions), listed(about))
+		s.More = fmt.Sprintf("Too little data about %s. If there is no effect, about %s more sessions will rule one out.",
+			listed(about), thousands(*s.MoreSessions))
 	}
 	return s
 }

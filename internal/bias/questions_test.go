@@ -105,7 +105,7 @@ func TestWorstVerdict(t *testing.T) {
 			t.Errorf("no sentence begins with %q: %q", beginning, favour.Also)
 		}
 	}
-	shared := []string{"An effect that all reviewers share of ", "An effect of a single reviewer of "}
+	shared := []string{"An effect that all reviewers share, of ", "An effect of one reviewer alone, of "}
 	for i, beginning := range shared {
 		if len(planted.Summary.CouldFind) != 2 || !strings.HasPrefix(planted.Summary.CouldFind[i], beginning) {
 			t.Errorf("could find %q", planted.Summary.CouldFind)
@@ -206,7 +206,7 @@ func TestPartsOfAnswers(t *testing.T) {
 	}
 	want := map[string][]string{
 		"level":        {"m7 differs.", "m6 differs.", "m5 differs.", "m4 differs.", "m3 differs.", "And 2 more, which the table has."},
-		"first_answer": {"This test can show an effect and cannot rule one out, because its estimate is about a third of a true effect."},
+		"first_answer": {"This test can show an effect, but never rule one out: its estimate is about a third of the true effect."},
 		"agreement":    {"elm contradicts itself in 25 % of 20 pairs of answers that it saw in both orders."},
 		"change": append(slices.Repeat([]string{"elm was served as 1 until 31 March 2026, then as 2 in 1 sessions."}, mostAlso),
 			"Versions of models changed 2 more times."),

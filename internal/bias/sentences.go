@@ -70,7 +70,7 @@ func (m *Metric) sentence() string {
 		return m.named(said) + m.Kind.limits() + alongside(m.AlsoChanged)
 	}
 	if *m.Verdict == VerdictNegligible || *m.Verdict == VerdictAlike {
-		return "No " + m.topic() + " that counts: " + ended(said)
+		return m.named(said + ": too small to count")
 	}
 	rest, none := strings.CutPrefix(m.Reason, noEffect)
 	if *m.Verdict != VerdictInconclusive || !none {

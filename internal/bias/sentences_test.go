@@ -34,7 +34,7 @@ func TestSentences(t *testing.T) {
 			of(driftName, "elm", VerdictChanged, 1, 0.5, 1.5), func(m *Metric) {
 				m.AlsoChanged = []Alongside{{What: AlongsideTopic, Name: "math", Before: "20 %", After: "60 %"}}
 			}),
-		"No change of level that counts: elm became 0.04 points harsher over the window (0.1 harsher to 0.05 milder).": of(
+		"elm became 0.04 points harsher over the window (0.1 harsher to 0.05 milder): too small to count.": of(
 			driftName, "elm", VerdictNegligible, -0.04, -0.13, 0.05),
 		"No favour for another model shown: elm scores oak 0.2 points higher than the others do (0.1 lower to 0.5 higher). " +
 			"An effect of 0.4 points that all reviewers share, or of 0.9 that one reviewer has alone, would have been found in four of five such windows.": with(
@@ -43,7 +43,7 @@ func TestSentences(t *testing.T) {
 				m.Reason = m.notShown()
 			}),
 		"No favour for own answers shown: reviewers score their own answers 0.2 points higher than the others do (0.1 lower to 0.5 higher). " +
-			"This test can show an effect and cannot rule one out, because its estimate is about a third of a true effect. " +
+			"This test can show an effect, but never rule one out: its estimate is about a third of the true effect. " +
 			"An effect of 0.4 points would have been found in four of five such windows.": with(
 			of(selfName, "", VerdictInconclusive, 0.2, -0.1, 0.5), func(m *Metric) {
 				m.MinimumDetectableEffect, m.Reason = new(0.4), shrinks

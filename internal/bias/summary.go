@@ -136,10 +136,10 @@ func couldFind(family []Metric) (said []string) {
 		}
 	}
 	if shared.n > 0 {
-		said = append(said, "an effect that all reviewers share of "+shared.String())
+		said = append(said, "an effect that all reviewers share, of "+shared.String())
 	}
 	if single.n > 0 {
-		said = append(said, "an effect of a single reviewer of "+single.String())
+		said = append(said, "an effect of one reviewer alone, of "+single.String())
 	}
 	return said
 }
@@ -168,9 +168,9 @@ func (e *effects) add(topic string, effect float64) {
 
 // String returns the range of the effects, and says what those at both ends are about.
 func (e *effects) String() string {
-	text := fmt.Sprintf("%.2f points (%s)", e.least, e.lowest)
+	text := fmt.Sprintf("%s points (%s)", size(e.least), e.lowest)
 	if e.lowest != e.upper {
-		text += fmt.Sprintf(" to %.2f points (%s)", e.most, e.upper)
+		text += fmt.Sprintf(" to %s points (%s)", size(e.most), e.upper)
 	}
 	return text
 }
