@@ -77,11 +77,11 @@ func (s Seats) headline() string {
 		return fmt.Sprintf("How many independent seats %s are worth is not defined: %s.",
 			counted(len(s.Seats), "seat"), s.whyNone())
 	}
-	worthOf := "are"
+	count := "count"
 	if s.Varying == 1 {
-		worthOf = "is"
+		count = "counts"
 	}
-	text := fmt.Sprintf("%s %s worth %.1f independent ones", counted(s.Varying, "seat"), worthOf, *e.Value)
+	text := fmt.Sprintf("Together, %s %s like %.1f independent ones", counted(s.Varying, "seat"), count, *e.Value)
 	if e.Lower != nil && e.Upper != nil {
 		text += fmt.Sprintf(" (95 %% interval %.1f to %.1f)", *e.Lower, *e.Upper)
 	}
