@@ -72,15 +72,15 @@ func TestReadme(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "roster.yaml"), []byte(block("More than one council", "yaml")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	lines := ""
+	var commands strings.Builder
 	for _, heading := range []string{"Ask real models", "Run it for a team", "Clients", "The bias report"} {
-		lines += "echo '## " + heading + "'\n" + block(heading, "sh")
+		commands.WriteString("echo '## " + heading + "'\n" + block(heading, "sh"))
 	}
-	lines = strings.ReplaceAll(lines, "127.0.0.1:8080", address)
+	commands.WriteString("echo '## Roster'\ncouncild config roster check roster.yaml\n")
+	lines := strings.ReplaceAll(commands.String(), "127.0.0.1:8080", address)
 	lines = strings.ReplaceAll(lines, "/tmp/", dir+"/")
 	// A reader goes on when the daemon says that it listens.
 	lines = strings.Replace(lines, "councild serve &\n", "councild serve &\ntrap \"kill $!; wait\" EXIT\nuntil councild healthcheck; do sleep .1; done\n", 1)
-	lines += "echo '## Roster'\ncouncild config roster check roster.yaml\n"
 	cmd := exec.CommandContext(t.Context(), "sh", "-euc", lines)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "HOME="+dir, "LLM_COUNCIL_BASE_URL="+sim.URL(), "LLM_COUNCIL_ADDR="+address)
