@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -39,10 +40,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// contract loads openapi.yaml.
+// contract loads openapi.yaml with its open lists closed: clients must accept values beyond a list, but the daemon must
+// not send any.
 func contract(t *testing.T) *openapi3.T {
 	t.Helper()
-	doc, err := openapi3.NewLoader().LoadFromData(councild.OpenAPI)
+	return loadContract(t, bytes.ReplaceAll(councild.OpenAPI, []byte("x-extensible-enum:"), []byte("enum:")))
+}
+
+func loadContract(t *testing.T, text []byte) *openapi3.T {
+	t.Helper()
+	doc, err := openapi3.NewLoader().LoadFromData(text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,6 +81,45 @@ func TestContractHasTheRoutes(t *testing.T) {
 	served, data := start(t, nil).Call(t, "GET", "/openapi.yaml", "")
 	if string(data) != string(councild.OpenAPI) || served.Header.Get("Content-Type") != "application/yaml" {
 		t.Error("the contract served is another")
+	}
+}
+
+// A later version may send a new value without breaking a client: no schema of an answer has a closed list of several
+// values.
+func TestContractIsOpen(t *testing.T) {
+	seen := map[*openapi3.Schema]bool{}
+	var visit func(path string, ref *openapi3.SchemaRef)
+	visit = func(path string, ref *openapi3.SchemaRef) {
+		if ref == nil || seen[ref.Value] {
+			return
+		}
+		schema := ref.Value
+		seen[schema] = true
+		if len(schema.Enum) > 1 {
+			t.Errorf("%s: a closed list; clients could not accept new values: write x-extensible-enum", path)
+		}
+		for _, named := range []openapi3.Schemas{schema.Properties, schema.Defs} {
+			for name, property := range named {
+				visit(path+"."+name, property)
+			}
+		}
+		for _, alternative := range slices.Concat(schema.AnyOf, schema.OneOf, schema.AllOf) {
+			visit(path, alternative)
+		}
+		visit(path+"[]", schema.Items)
+		visit(path+"{}", schema.AdditionalProperties.Schema)
+	}
+	for path, item := range loadContract(t, councild.OpenAPI).Paths.Map() {
+		for method, operation := range item.Operations() {
+			for status, response := range operation.Responses.Map() {
+				for _, media := range response.Value.Content {
+					visit(method+" "+path+" "+status, media.Schema)
+				}
+			}
+		}
+	}
+	if len(seen) < 500 {
+		t.Errorf("looked at %d schemas only", len(seen))
 	}
 }
 
