@@ -330,10 +330,15 @@ func (d *Daemon) openMCP(version string) (err error) {
 	own := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d.api.ServeHTTP(w, r.WithContext(httpapi.Inside(r.Context())))
 	})
-	d.mcp, err = mcpserver.New(mcpserver.Options{
+	options := mcpserver.Options{
 		Daemon:   client.Options{URL: "http://localhost", HTTP: &http.Client{Transport: mcpserver.InProcess(own)}},
 		Settings: config.SettingNames(), Version: version, Log: d.log,
-	})
+	}
+	if d.cfg.SessionsKept > 0 && d.cfg.SessionsKeptBytes > 0 {
+		options.Timeout = d.cfg.Timeout
+		options.Retention = d.cfg.SessionRetention
+	}
+	d.mcp, err = mcpserver.New(options)
 	return err
 }
 

@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -36,6 +37,10 @@ type Options struct {
 	Settings council.SettingNames // names of settings, for messages
 	Version  string
 	Log      *slog.Logger
+	// Timeout is the longest time that a session may take. Retention is how long a session can be read after its end. If
+	// Retention is 0, there are no tasks.
+	Timeout   time.Duration
+	Retention time.Duration
 }
 
 // Server serves the Model Context Protocol, in the revisions from 2024-11-05 to 2026-07-28.
@@ -69,19 +74,26 @@ func New(o Options) (*Server, error) {
 	stopped := make(chan struct{})
 	s := &Server{o: o, daemon: daemon, stopped: stopped, stop: sync.OnceFunc(func() { close(stopped) })}
 	s.optional = map[string]bool{}
+	capabilities := &mcp.ServerCapabilities{
+		Tools:     &mcp.ToolCapabilities{},
+		Resources: &mcp.ResourceCapabilities{},
+		Prompts:   &mcp.PromptCapabilities{},
+	}
+	if o.Retention > 0 {
+		capabilities.AddExtension(tasksExtension, map[string]any{})
+	}
 	s.server = mcp.NewServer(
 		&mcp.Implementation{Name: "councild", Title: "councild", Version: o.Version},
 		&mcp.ServerOptions{
 			Instructions: instructions,
-			Capabilities: &mcp.ServerCapabilities{
-				Tools:     &mcp.ToolCapabilities{},
-				Resources: &mcp.ResourceCapabilities{},
-				Prompts:   &mcp.PromptCapabilities{},
-			},
+			Capabilities: capabilities,
 			// All results depend on the caller's token.
 			SetCacheable: func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) { c.CacheScope = "private" },
 		},
 	)
+	if o.Retention > 0 {
+		s.addTasks()
+	}
 	s.server.AddReceivingMiddleware(s.describeCouncils, s.guard)
 	s.addTools()
 	s.server.AddResourceTemplate(&mcp.ResourceTemplate{
@@ -120,6 +132,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			Code:    jsonrpc.CodeParseError,
 			Message: "the body could not be read to its end; send it again",
 		}
+	}
+	if wrong == nil {
+		wrong = s.misnamed(r.Header, m)
 	}
 	if wrong != nil {
 		_ = refuse(w, http.StatusBadRequest, m.id, wrong) // After an error the client is gone.
@@ -176,14 +191,22 @@ func (s *Server) guard(next mcp.MethodHandler) mcp.MethodHandler {
 			}
 		}
 		result, err = next(ctx, method, r)
-		if called, ok := result.(*mcp.CallToolResult); ok && err == nil && called.IsError {
-			for _, content := range called.Content {
-				if text, ok := content.(*mcp.TextContent); ok {
-					text.Text = withRemedy(text.Text)
-				}
-			}
+		if called, ok := result.(*mcp.CallToolResult); ok && err == nil {
+			shorten(called)
 		}
 		return result, err
+	}
+}
+
+// shorten limits the length of a result that is an error.
+func shorten(result *mcp.CallToolResult) {
+	if !result.IsError {
+		return
+	}
+	for _, content := range result.Content {
+		if text, ok := content.(*mcp.TextContent); ok {
+			text.Text = withRemedy(text.Text)
+		}
 	}
 }
 

@@ -37,6 +37,7 @@ const (
 type message struct {
 	id     json.RawMessage // nil if there is no id that can be repeated exactly
 	method string
+	task   string // the taskId of a request for a task, otherwise ""
 }
 
 // check reads a message strictly, and says what is wrong with it. The SDK is not strict: it ignores text after the
@@ -92,6 +93,9 @@ func check(text []byte) (m message, wrong *jsonrpc.Error) {
 	if name, ok := badID(fields["params"]); ok {
 		return invalid("the %s is not usable; give a string of at most %d bytes, or an integer between -%d and %[3]d",
 			name, maxID, maxInteger)
+	}
+	if strings.HasPrefix(m.method, tasksPrefix) {
+		_ = json.Unmarshal(member(fields["params"], "taskId"), &m.task) // The method refuses a value that is no string.
 	}
 	return m, nil
 }

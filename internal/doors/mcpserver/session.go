@@ -127,17 +127,34 @@ func (s *Server) await(
 	if err != nil {
 		return nil, ToolResult{}, s.explain(err)
 	}
-	wait := endWait
-	observer := council.Observer(council.ObserverFunc(func(council.Event) {}))
-	if known.Status == council.StatusRunning {
-		wait = time.Duration(seconds) * time.Second
-		p := s.report(ctx, r, id)
-		defer p.stop()
-		observer = p
+	if known.Status != council.StatusRunning {
+		return s.ended(ctx, known)
 	}
-	if known.Status == council.StatusComplete || known.Status == council.StatusDegraded || wait == 0 {
+	if call := callOf(ctx); call != nil {
+		call.running = known
+		seconds = 0
+	}
+	if seconds == 0 {
 		return returned(known)
 	}
+	p := s.report(ctx, r, id)
+	defer p.stop()
+	return s.watch(ctx, id, time.Duration(seconds)*time.Second, p)
+}
+
+// ended returns the result of a session that has ended. If the session has no answer, the result says why.
+func (s *Server) ended(ctx context.Context, known *council.Session) (*mcp.CallToolResult, ToolResult, error) {
+	if known.Status == council.StatusComplete || known.Status == council.StatusDegraded {
+		return returned(known)
+	}
+	return s.watch(ctx, known.ID, endWait, council.ObserverFunc(func(council.Event) {}))
+}
+
+// watch passes the events of a session to an observer until the session ends, or the wait is over. Then it returns the
+// session with what is known so far.
+func (s *Server) watch(
+	ctx context.Context, id string, wait time.Duration, observer council.Observer,
+) (*mcp.CallToolResult, ToolResult, error) {
 	watching, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	go func() {
@@ -155,7 +172,7 @@ func (s *Server) await(
 		return nil, ToolResult{}, context.Cause(ctx)
 	}
 	// The wait is over, or the session has no answer, or it can no longer be watched.
-	known, err = s.daemon.Session(ctx, id)
+	known, err := s.daemon.Session(ctx, id)
 	if err != nil {
 		return nil, ToolResult{}, s.explain(err)
 	}
@@ -275,13 +292,7 @@ func (p *progress) Observe(e council.Event) {
 	case council.Synthesis:
 		landed++
 	}
-	total := p.members + p.voters + p.writer
-	if p.judging {
-		total = p.voters
-	}
-	if p.members == 0 {
-		total = 0 // The number is not known yet.
-	}
+	total := p.totalLocked()
 	p.beats++
 	if landed > p.landed {
 		p.landed = landed
@@ -289,14 +300,31 @@ func (p *progress) Observe(e council.Event) {
 	} else if landed > 0 && landed == total {
 		return // Only the end of the session is left.
 	}
-	stage := fmt.Sprintf("%d of %d members have answered", p.answers, p.members)
-	switch {
-	case p.writer == 1 && p.landed == total-1:
-		stage = "the chairman writes the answer"
-	case p.ballots > 0 || p.judging:
-		stage = fmt.Sprintf("%d of %d reviewers have ranked the answers", p.ballots, p.voters)
-	}
 	part := float64(p.beats) / float64(p.beats+1)
 	p.tell(float64(p.landed)+part, float64(total),
-		fmt.Sprintf("session %s: %s (%.0f s)", p.id, stage, time.Since(p.begun).Seconds()))
+		fmt.Sprintf("session %s: %s (%.0f s)", p.id, p.stageLocked(), time.Since(p.begun).Seconds()))
+}
+
+// totalLocked returns how many calls the session takes, or 0 if the number is not known yet.
+func (p *progress) totalLocked() int {
+	switch {
+	case p.members == 0:
+		return 0
+	case p.judging:
+		return p.voters
+	default:
+		return p.members + p.voters + p.writer
+	}
+}
+
+// stageLocked returns what the session does now.
+func (p *progress) stageLocked() string {
+	switch {
+	case p.writer == 1 && p.landed == p.totalLocked()-1:
+		return "the chairman writes the answer"
+	case p.ballots > 0 || p.judging:
+		return fmt.Sprintf("%d of %d reviewers have ranked the answers", p.ballots, p.voters)
+	default:
+		return fmt.Sprintf("%d of %d members have answered", p.answers, p.members)
+	}
 }
