@@ -1,16 +1,18 @@
-// councild as the MCP server of unchanged clients: the official SDK with and without the
-// handshake of the protocol, and the inspector's command line, over HTTP and on stdio.
+// councild as the MCP server of unchanged clients: the official SDK with and without the handshake of the protocol, and
+// the inspector's command line, over HTTP and on stdio; the package for tasks and the conformance suite over HTTP.
 // TestMCPClients in mcp_test.go starts the daemon and runs this. A session takes 2.4 s.
 
-import { after, describe, it } from "node:test";
+import { after, before, describe, it } from "node:test";
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
+import { createServer } from "node:http";
 import { promisify } from "node:util";
 import { Client as ClientV1 } from "@modelcontextprotocol/sdk/client/index.js";
 import { StreamableHTTPClientTransport as HTTPV1 } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 import { StdioClientTransport as StdioV1 } from "@modelcontextprotocol/sdk/client/stdio.js";
 import { Client as ClientV2, StreamableHTTPClientTransport as HTTPV2 } from "@modelcontextprotocol/client";
 import { StdioClientTransport as StdioV2 } from "@modelcontextprotocol/client/stdio";
+import { createTaskSessionFromClient, resultFromTaskOutcome } from "@modelcontextprotocol/ext-tasks/client";
 
 const { COUNCILD_URL: url, COUNCILD_COMMAND: command, COUNCILD_TOKEN_ONE: one, COUNCILD_TOKEN_TWO: two } = process.env;
 const run = promisify(execFile);
@@ -170,6 +172,120 @@ describe("inspector --cli", () => {
       assert.equal(prompts.length, 1);
       const { resourceTemplates } = await inspect(...target, "--method", "resources/templates/list");
       assert.equal(resourceTemplates[0].uriTemplate, "council://sessions/{id}");
+    });
+  }
+  it("over HTTP, with tasks", async () => {
+    const target = [...transports["over HTTP"], "--protocol-era", "modern"];
+    const asked = ["--tool-name", "council", "--tool-arg", "question=Who inspects tasks?"];
+    const result = await inspect(...target, "--method", "tools/call", ...asked);
+    assert.equal(result.structuredContent.status, "complete", JSON.stringify(result));
+  });
+});
+
+// answered returns the JSON-RPC response in the body of an HTTP response, which may be an event.
+const answered = (body) => JSON.parse(body.slice(body.indexOf("{")));
+
+describe("ext-tasks", () => {
+  // session returns a session of the package for tasks, whose requests have a token.
+  const session = async (token) => createTaskSessionFromClient(await ways["client over HTTP"][1](token), {
+    endpointId: "councild",
+    v2RequestFraming: { protocolVersion: "2026-07-28", clientInfo: info, clientCapabilities: {} },
+    rawDispatch: async (request, { signal } = {}) => {
+      const response = await fetch(url + "/mcp", {
+        method: "POST", signal, body: JSON.stringify({ jsonrpc: "2.0", id: 1, ...request }),
+        headers: {
+          Authorization: `Bearer ${token}`, "Content-Type": "application/json", Accept: "application/json, text/event-stream",
+          "Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": request.method, "Mcp-Name": request.params.taskId ?? request.params.name,
+        },
+      });
+      const { result, error } = answered(await response.text());
+      return error ? { kind: "error", error } : { kind: "result", result };
+    },
+  });
+
+  it("gets an answer as a task, and pays once", async () => {
+    const tasks = await session(one);
+    const question = "What is a task?";
+    const execution = await tasks.callTool("council", { question });
+    assert.equal(execution.kind, "task");
+    const again = await (await session(one)).callTool("council", { question });
+    assert.equal(again.handle.taskId, execution.handle.taskId);
+    await again.detach();
+    const seen = [];
+    const { outcome } = await execution.settle({ onEvent: (event) => seen.push(event) });
+    const result = resultFromTaskOutcome(outcome);
+    assert.equal(result.structuredContent.status, "complete", text(result));
+    assert.equal(result.structuredContent.session_id, execution.handle.taskId);
+    assert.ok(text(result).startsWith(result.structuredContent.answer.trim()));
+    assert.deepEqual(await sessions(question), [execution.handle.taskId]);
+    assert.ok(seen.length > 0);
+    assert.equal((await tasks.callTool("council", { question })).kind, "immediate");
+    await assert.rejects((await session(two)).task(execution.handle.taskId).snapshot(), /no such task/);
+  });
+
+  it("cancels a task", async () => {
+    const execution = await (await session(one)).callTool("council", { question: "What is no longer a task?" });
+    await execution.cancel();
+    const { outcome } = await execution.settle();
+    assert.equal(outcome.status, "cancelled");
+  });
+
+  it("gets a failure as the result of a completed task", async () => {
+    const execution = await (await session(one)).callTool("council", { question: "Is this broken?" });
+    const { outcome } = await execution.settle();
+    const result = resultFromTaskOutcome(outcome);
+    assert.equal(result.isError, true);
+    assert.equal(result.structuredContent.status, "failed");
+  });
+});
+
+describe("conformance", () => {
+  // The suite calls tools of its own. This proxy gives them the place of ours: slow_compute asks the council, failing_job
+  // asks it for an answer that fails, and greet reads the leaderboard. All else passes as it is.
+  const fixtures = {
+    greet: () => ["leaderboard", {}],
+    slow_compute: ({ seconds, label }) => ["council", { question: `${label}${seconds >= 10 ? ", which is slow" : ""}?` }],
+    failing_job: () => ["council", { question: "Is this job broken?" }],
+  };
+  const proxy = createServer(async (request, response) => {
+    let body = "";
+    for await (const chunk of request) body += chunk;
+    const headers = { ...request.headers, authorization: `Bearer ${one}` };
+    for (const name of ["host", "connection", "content-length", "transfer-encoding"]) delete headers[name];
+    const message = body && JSON.parse(body);
+    const { name, arguments: given } = message?.params ?? {};
+    if (message?.method === "tools/call" && fixtures[name]) {
+      [message.params.name, message.params.arguments] = fixtures[name](given);
+      if (headers["mcp-name"] === name) headers["mcp-name"] = message.params.name;
+    }
+    const from = await fetch(url + "/mcp", { method: request.method, headers, body: message && JSON.stringify(message) });
+    let answer = await from.text();
+    if (name === "greet" && from.ok) {
+      const { result, ...rest } = answered(answer);
+      answer = `data: ${JSON.stringify({ ...rest, result: { ...result, content: [{ type: "text", text: `Hello, ${given.name}!` }] } })}\n\n`;
+    }
+    response.writeHead(from.status, { "Content-Type": from.headers.get("content-type") ?? "text/plain" });
+    response.end(answer);
+  });
+  before(() => new Promise((resolve) => proxy.listen(0, "127.0.0.1", resolve)));
+  after(() => proxy.close());
+
+  // failures are the checks that fail. A council never ends with an error of JSON-RPC, which one check asks for.
+  const scenarios = {
+    "tasks-capability-negotiation": [], "tasks-wire-fields": [], "tasks-request-headers": [],
+    "tasks-lifecycle": ["sep-2663-tasks-get-status-failed"],
+  };
+  for (const [scenario, failures] of Object.entries(scenarios)) {
+    it(scenario, async () => {
+      const { stdout, stderr } = await run(process.execPath, [
+        "--import", "./conformance.mjs", "node_modules/@modelcontextprotocol/conformance/dist/index.js",
+        "server", "--url", `http://127.0.0.1:${proxy.address().port}/mcp`, "--scenario", scenario, "--verbose",
+      ]).catch((error) => error);
+      const begin = stdout.indexOf("\n[");
+      assert.ok(begin >= 0, stdout + stderr);
+      const checks = JSON.parse(stdout.slice(begin, stdout.indexOf("\n]", begin) + 2));
+      assert.ok(checks.length >= 4, stdout);
+      assert.deepEqual(checks.filter((c) => c.status !== "SUCCESS").map((c) => c.id), failures, stdout);
     });
   }
 });

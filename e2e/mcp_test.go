@@ -3,6 +3,7 @@ package e2e
 import (
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,6 +18,12 @@ func TestMCPClients(t *testing.T) {
 	models := members()
 	for i := range models {
 		models[i].Latency = simllm.Latency{Median: 800 * time.Millisecond}
+		models[i].Reply = func(task simllm.Task) (string, bool) {
+			if strings.Contains(task.Question, "slow") {
+				<-t.Context().Done()
+			}
+			return "", strings.Contains(task.Question, "broken") // An empty reply is a failure.
+		}
 	}
 	c := newCouncild(t, settings(t, map[string]string{"API_TOKENS": one + "," + two, "MAX_QUERY_BYTES": "1000"}, models))
 	if err := c.start(); err != nil {
