@@ -26,7 +26,7 @@ const (
 	tasksPrefix = "tasks/"
 	// pollInterval is how often clients are told to ask for a task.
 	pollInterval = 5 * time.Second
-	// beginWait bounds the wait for the first event of a session. It says how many members are asked.
+	// beginWait bounds the wait for the first event of a session, which says how many members are asked.
 	beginWait = 500 * time.Millisecond
 	// idCharacters are the characters of session ids. Other ids, such as "..", would be other paths of the daemon.
 	idCharacters = "0123456789abcdef-"
@@ -68,7 +68,7 @@ type taskParams struct {
 	ID string `json:"taskId"`
 }
 
-// taskCall is a tool call of a client that takes a task in place of the result.
+// taskCall is a tool call of a client that accepts a task in place of the result.
 type taskCall struct {
 	running *council.Session // set by the tool if the session still runs
 }
@@ -242,6 +242,7 @@ func unknownTask() error {
 	}
 }
 
+// internal returns the error for a request that failed inside councild.
 func internal(err error) error {
 	return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: short(err.Error())}
 }
@@ -288,21 +289,20 @@ func took(s *council.Session) time.Duration {
 	return time.Duration(milliseconds * float64(time.Millisecond))
 }
 
-// stage returns what a running session does now, or "" if it has not begun to ask.
+// stage returns what a running session does now, or "" if that is not known within beginWait.
 func (s *Server) stage(ctx context.Context, known *council.Session) string {
 	p := &progress{tell: func(float64, float64, string) {}}
+	began := false
 	ctx, cancel := context.WithTimeout(ctx, beginWait)
 	defer cancel()
-	// The session is watched only until the first event.
+	// The error is that of the context, which ends with the first event.
 	_, _ = s.daemon.Watch(ctx, known.ID, council.ObserverFunc(func(e council.Event) {
 		if _, ok := e.Data.(council.Started); ok {
+			began = true
 			p.Observe(e)
+			cancel()
 		}
-		cancel()
 	}))
-	p.mu.Lock()
-	began := p.members > 0
-	p.mu.Unlock()
 	if !began {
 		return ""
 	}
