@@ -1,6 +1,8 @@
 // Package consent makes events from the records of sessions, and accepts the events of other councils. An event may
 // leave the machine (ADR-018). It holds numbers and words of closed lists, and no text of any kind.
 //
+// The package also sends webhooks (webhook.go). Their receiver is an application of the operator.
+//
 // Package daemon opens what is needed and reports each session that has ended. Package httpapi has the routes, and
 // package store keeps the lines on disk.
 //

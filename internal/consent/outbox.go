@@ -1,6 +1,7 @@
 package consent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,6 +26,11 @@ const (
 	minPause = 5 * time.Second
 	// outboxDays is how many days an outbox keeps its lines.
 	outboxDays = 30
+	// maxParallel is how many deliveries of single events run at once.
+	maxParallel = 8
+	// minLater and maxLater limit the pause before the outbox asks again whether it may send an event.
+	minLater = 20 * time.Millisecond
+	maxLater = time.Minute
 )
 
 // attempts returns the times at which the outbox tries to deliver an event, counted from the time at which the event
@@ -69,12 +75,28 @@ const (
 	Rejected  EventStatus = "rejected"
 )
 
+// When says when an event may be sent.
+type When int
+
+// These are the values of When.
+const (
+	Now   When = iota
+	Later      // not yet: the outbox asks again
+	Never      // the event is dropped
+)
+
 // OutboxOptions are the settings of an Outbox.
 type OutboxOptions struct {
 	Path string    // path for store.OpenDaily
 	Sink Sink      // the outbox closes it
 	Disk disk.Disk // the operating system's if nil
 	Log  *slog.Logger
+	// Single gives each delivery one event. Up to maxParallel deliveries then run at once, and an event that the sink
+	// refuses does not delay the others.
+	Single bool
+	// When says when the event of a session may be sent. If it is nil, every event may be sent at once. When must not
+	// call the outbox.
+	When func(session string, event json.RawMessage) When
 }
 
 // Outbox keeps events on disk until their sink has them. It repeats deliveries that fail, with growing pauses over
@@ -92,7 +114,11 @@ type Outbox struct {
 	notBefore time.Time            // after a failed delivery, the next one does not begin before this time
 	failing   error                // why the last delivery failed, or nil
 	gone      bool                 // the sink wants no more events
-	ended     map[string]int       // events of this process that no longer wait, by outcome
+	running   int                  // how many deliveries are under way
+	// allowed is how many deliveries may be under way. With OutboxOptions.Single, it doubles with each success, and is 1
+	// again when the sink is down or overloaded.
+	allowed int
+	ended   map[string]int // events of this process that no longer wait, by outcome
 }
 
 // OutboxState is what an outbox has done since it was opened, and what is left.
@@ -121,15 +147,19 @@ func (b *Outbox) State() OutboxState {
 
 // delivery is an event that waits for its delivery.
 type delivery struct {
-	id    string
-	text  json.RawMessage
-	added time.Time
-	next  time.Time // when it is due
+	id      string
+	session string
+	text    json.RawMessage
+	added   time.Time
+	next    time.Time // when it is due
+	busy    bool      // it is under way
+	refused bool      // the sink refused this event, and not because it is down or overloaded
 }
 
 // outboxLine is a line of an outbox. It holds an event, or the ids of events that no longer wait.
 type outboxLine struct {
 	Session string          `json:"session,omitempty"` // the session's own id, which is not sent below level 4
+	ID      string          `json:"id,omitempty"`      // the id of the event, if it has no event_id
 	Event   json.RawMessage `json:"event,omitempty"`
 	At      time.Time       `json:"at"`
 	Done    []string        `json:"done,omitempty"` // ids of events that no longer wait
@@ -141,6 +171,7 @@ const (
 	outcomeSent     = "sent"
 	outcomeRejected = "rejected"
 	outcomeGivenUp  = "given_up"
+	outcomeDropped  = "dropped"
 )
 
 // OpenOutbox opens an outbox, and continues with the events that an earlier process left in it. Close ends it.
@@ -155,6 +186,7 @@ func OpenOutbox(ctx context.Context, o OutboxOptions) (*Outbox, error) {
 		wake:     make(chan struct{}, 1),
 		sessions: map[string]time.Time{},
 		ended:    map[string]int{},
+		allowed:  1,
 	}
 	if err := b.replay(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("reading the events that wait: %w", err), daily.Close(), o.Sink.Close())
@@ -167,6 +199,7 @@ func OpenOutbox(ctx context.Context, o OutboxOptions) (*Outbox, error) {
 // replay reads the outbox, and asks the sink which of the waiting events arrived before a crash.
 func (b *Outbox) replay(ctx context.Context) error {
 	waiting := map[string]bool{}
+	byID := map[string]*delivery{}
 	for line, err := range store.DailyLines(ctx, b.o.Path) {
 		if err != nil {
 			return err
@@ -179,10 +212,14 @@ func (b *Outbox) replay(ctx context.Context) error {
 			b.o.Log.WarnContext(ctx, "a line of the outbox of events cannot be read and is left out", "day", line.Day)
 			continue
 		}
-		if e.ID != "" {
+		if id := cmp.Or(l.ID, e.ID); id != "" && byID[id] != nil { // A later line replaces the event.
+			byID[id].text = l.Event
+			byID[id].added = l.At
+		} else if id != "" {
 			b.sessions[l.Session] = l.At
-			b.waiting = append(b.waiting, &delivery{id: e.ID, text: l.Event, added: l.At})
-			waiting[e.ID] = true
+			byID[id] = &delivery{id: id, session: l.Session, text: l.Event, added: l.At}
+			b.waiting = append(b.waiting, byID[id])
+			waiting[id] = true
 		}
 		for _, id := range l.Done {
 			delete(waiting, id)
@@ -202,26 +239,31 @@ func (b *Outbox) replay(ctx context.Context) error {
 	return nil
 }
 
-// Add returns nil once the event of a session is on disk. If the outbox already has an event of that session, it
-// adds none.
-func (b *Outbox) Add(ctx context.Context, session string, e *Event) error {
+// Add returns nil once the event of a session is on disk. The argument id is the id of the event. If the outbox already
+// has an event of that session, it adds none. If that event has the same id and is not sent yet, the new event replaces
+// it.
+func (b *Outbox) Add(ctx context.Context, session, id string, event any) error {
 	now := time.Now().UTC()
-	text, err := json.Marshal(e)
+	text, err := json.Marshal(event)
 	if err != nil {
 		return err
 	}
-	line, err := json.Marshal(outboxLine{Session: session, Event: text, At: now})
+	line, err := json.Marshal(outboxLine{Session: session, ID: id, Event: text, At: now})
 	if err != nil {
 		return err
 	}
 	b.mu.Lock()
 	_, known := b.sessions[session]
 	full := len(b.waiting) >= maxWaiting
-	if !known && !full {
+	replaced := false
+	if known {
+		replaced = b.replaceLocked(id, text, now)
+	} else if !full {
 		b.sessions[session] = now
 	}
 	b.mu.Unlock()
 	switch {
+	case replaced:
 	case known:
 		return nil
 	case full:
@@ -231,15 +273,31 @@ func (b *Outbox) Add(ctx context.Context, session string, e *Event) error {
 	if err == nil {
 		err = wait(ctx)
 	}
-	// Add the event even after an error, because the disk may accept it later.
-	b.mu.Lock()
-	b.waiting = append(b.waiting, &delivery{id: e.EventID, text: text, added: now, next: now})
-	b.mu.Unlock()
+	if !replaced { // Add the event even after an error, because the disk may accept it later.
+		b.mu.Lock()
+		b.waiting = append(b.waiting, &delivery{id: id, session: session, text: text, added: now, next: now})
+		b.mu.Unlock()
+	}
+	b.wakeUp()
+	return err
+}
+
+// replaceLocked replaces the text of an event that waits. It returns false if no such event waits, or if the event is
+// being sent.
+func (b *Outbox) replaceLocked(id string, text json.RawMessage, now time.Time) bool {
+	i := slices.IndexFunc(b.waiting, func(l *delivery) bool { return l.id == id && !l.busy })
+	if i >= 0 {
+		b.waiting[i].text = text
+		b.waiting[i].added = now
+	}
+	return i >= 0
+}
+
+func (b *Outbox) wakeUp() {
 	select {
 	case b.wake <- struct{}{}:
 	default: // The sender has not yet seen the last signal.
 	}
-	return err
 }
 
 // run delivers events until ctx ends.
@@ -247,9 +305,12 @@ func (b *Outbox) run(ctx context.Context) {
 	b.tidy(ctx)
 	tidied := time.Now()
 	for ctx.Err() == nil {
-		batch, pause := b.due(time.Now())
+		batch, pause := b.due(ctx, time.Now())
 		if len(batch) > 0 {
-			b.deliver(ctx, batch)
+			b.done.Go(func() {
+				b.deliver(ctx, batch)
+				b.free(batch)
+			})
 			continue
 		}
 		if time.Since(tidied) > time.Hour {
@@ -266,25 +327,80 @@ func (b *Outbox) run(ctx context.Context) {
 	}
 }
 
-// due returns the events that must be delivered now. If there are none, pause is how long to wait.
-func (b *Outbox) due(now time.Time) (batch []*delivery, pause time.Duration) {
+// due returns the events that must be delivered now, and notes that they are under way. If there are none, pause is how
+// long to wait.
+func (b *Outbox) due(ctx context.Context, now time.Time) (batch []*delivery, pause time.Duration) {
+	var dropped []*delivery
+	defer func() { b.drop(ctx, dropped) }()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	pause = time.Hour
-	if b.gone {
+	if b.gone || b.running >= b.allowed {
 		return nil, pause
 	}
 	if wait := b.notBefore.Sub(now); wait > 0 {
 		return nil, wait
 	}
+	most := batchEvents
+	if b.o.Single {
+		most = 1
+	}
 	for _, l := range b.waiting {
+		if l.busy {
+			continue
+		}
 		if wait := l.next.Sub(now); wait > 0 {
 			pause = min(pause, wait)
-		} else if batch = append(batch, l); len(batch) == batchEvents {
+			continue
+		}
+		switch b.when(l) {
+		case Later:
+			wait := max(minLater, min(now.Sub(l.added)/10, maxLater))
+			l.next = now.Add(wait)
+			pause = min(pause, wait)
+			continue
+		case Never:
+			dropped = append(dropped, l)
+			continue
+		case Now:
+		}
+		l.busy = true
+		if batch = append(batch, l); len(batch) == most {
 			break
 		}
 	}
+	b.forgetLocked(dropped)
+	if len(batch) > 0 {
+		b.running++
+	}
 	return batch, pause
+}
+
+func (b *Outbox) when(l *delivery) When {
+	if b.o.When == nil {
+		return Now
+	}
+	return b.o.When(l.session, l.text)
+}
+
+// drop notes that events are not sent.
+func (b *Outbox) drop(ctx context.Context, dropped []*delivery) {
+	ids := make([]string, len(dropped))
+	for i, l := range dropped {
+		ids[i] = l.id
+	}
+	b.write(ctx, ids, outcomeDropped)
+}
+
+// free notes that a delivery has ended.
+func (b *Outbox) free(batch []*delivery) {
+	b.mu.Lock()
+	b.running--
+	for _, l := range batch {
+		l.busy = false
+	}
+	b.mu.Unlock()
+	b.wakeUp()
 }
 
 // deliver sends a batch, and notes the outcomes.
@@ -296,7 +412,7 @@ func (b *Outbox) deliver(ctx context.Context, batch []*delivery) {
 	receipts, err := b.o.Sink.Send(ctx, texts)
 	if err != nil {
 		if ctx.Err() == nil {
-			b.failed(ctx, err)
+			b.failed(ctx, batch, err)
 		}
 		return
 	}
@@ -321,9 +437,14 @@ func (b *Outbox) deliver(ctx context.Context, batch []*delivery) {
 		b.o.Log.InfoContext(ctx, "the sink takes events again")
 	}
 	b.failing = nil
+	if b.o.Single {
+		b.allowed = min(2*b.allowed, maxParallel)
+	}
 	b.forgetLocked(batch)
 	for _, l := range b.waiting { // The sink accepts events again, so none has to wait for its next attempt.
-		l.next = time.Time{}
+		if !l.refused {
+			l.next = time.Time{}
+		}
 	}
 	b.mu.Unlock()
 	for outcome, ids := range outcomes {
@@ -331,25 +452,37 @@ func (b *Outbox) deliver(ctx context.Context, batch []*delivery) {
 	}
 }
 
-// failed is called after a delivery that failed. It sets the time of the next attempt for each event that is due, and
-// gives up events that have no attempt left.
-func (b *Outbox) failed(ctx context.Context, err error) {
+// failed is called after a delivery that failed. It sets the time of the next attempt for each event of the delivery,
+// and gives up events that have no attempt left. Unless the sink refused a single event, it does the same for all other
+// events that are due, because they would fail too.
+func (b *Outbox) failed(ctx context.Context, batch []*delivery, err error) {
 	now := time.Now()
 	b.mu.Lock()
 	first := b.failing == nil
 	b.failing = err
+	refusal, answered := errors.AsType[*Refusal](err)
+	single := b.o.Single && answered && !refusal.overloaded()
 	pause := minPause
-	if refusal, ok := errors.AsType[*Refusal](err); ok {
-		pause = max(pause, min(refusal.RetryAfter, 24*time.Hour))
-		b.gone = refusal.Gone()
+	if single {
+		pause = 0
+	} else {
+		b.allowed = 1
 	}
-	b.notBefore = now.Add(pause)
+	if answered {
+		pause = max(pause, min(refusal.RetryAfter, 24*time.Hour))
+		b.gone = b.gone || refusal.Gone()
+	}
+	if next := now.Add(pause); next.After(b.notBefore) {
+		b.notBefore = next
+	}
 	var over []*delivery
 	tries := attempts()
 	for _, l := range b.waiting {
-		if l.next.After(now) {
+		own := slices.Contains(batch, l)
+		if !own && (single || l.busy || l.next.After(now)) {
 			continue
 		}
+		l.refused = own && single
 		age := now.Sub(l.added)
 		later := slices.IndexFunc(tries, func(at time.Duration) bool { return at > age })
 		if later < 0 {

@@ -94,7 +94,7 @@ func closeOutbox(t *testing.T, o *consent.Outbox) {
 func add(t *testing.T, o *consent.Outbox, session string) string {
 	t.Helper()
 	e := consent.Make(sessionRecords(session), options(2))
-	if err := o.Add(t.Context(), session, e); err != nil {
+	if err := o.Add(t.Context(), session, e.EventID, e); err != nil {
 		t.Fatal(err)
 	}
 	return e.EventID

@@ -41,7 +41,7 @@ func (r *Refusal) Error() string {
 	case r.StatusCode >= 300 && r.StatusCode < 400:
 		return text + ": redirects are not followed; name the address that takes events"
 	case r.StatusCode == http.StatusUnauthorized || r.StatusCode == http.StatusForbidden:
-		return text + ": check the token"
+		return text + ": check the token or the secret"
 	case r.StatusCode == http.StatusNotFound || r.StatusCode == http.StatusMethodNotAllowed:
 		return text + ": check the address, and whether events are taken in there"
 	default:
@@ -52,20 +52,41 @@ func (r *Refusal) Error() string {
 // Gone reports whether the sink wants no more events.
 func (r *Refusal) Gone() bool { return r.StatusCode == http.StatusGone }
 
-// HTTPSink sends events to an address.
-type HTTPSink struct {
-	url, token string
-	client     *http.Client
+// overloaded reports whether the sink asks for fewer requests.
+func (r *Refusal) overloaded() bool {
+	switch r.StatusCode {
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	default:
+		return false
+	}
 }
 
-// NewHTTPSink returns a sink that posts {"events": [...]} to an address, with token as a bearer token. The sink
-// connects only to public addresses and to addresses in allow, whatever the host name resolves to. It follows no
-// redirects and uses no proxy.
+// poster posts JSON to an address. See newPoster.
+type poster struct {
+	url    string
+	client *http.Client
+}
+
+// HTTPSink sends events to an address.
+type HTTPSink struct {
+	poster
+	token string
+}
+
+// NewHTTPSink returns a sink that posts {"events": [...]} to an address, with token as a bearer token. It reaches only
+// the addresses that newPoster allows.
 func NewHTTPSink(url, token string, allow []netip.Prefix) *HTTPSink {
+	return &HTTPSink{newPoster(url, allow), token}
+}
+
+// newPoster returns a poster. It connects only to public addresses and to addresses in allow, whatever the host name
+// resolves to. It follows no redirects and uses no proxy.
+func newPoster(url string, allow []netip.Prefix) poster {
 	dialer := &net.Dialer{Timeout: sendTimeout, Control: func(_, address string, _ syscall.RawConn) error {
 		return checkAddress(address, allow)
 	}}
-	return &HTTPSink{url: url, token: token, client: &http.Client{
+	return poster{url, &http.Client{
 		Timeout: sendTimeout,
 		Transport: &http.Transport{
 			DialContext: dialer.DialContext, DisableCompression: true, ForceAttemptHTTP2: true, MaxIdleConns: 1,
@@ -119,32 +140,43 @@ func (s *HTTPSink) Send(ctx context.Context, events []json.RawMessage) ([]Receip
 	if err != nil {
 		return nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(body))
+	header := http.Header{}
+	if s.token != "" {
+		header.Set("Authorization", "Bearer "+s.token)
+	}
+	reply, err := s.post(ctx, body, header)
 	if err != nil {
 		return nil, err
 	}
+	var said Taken
+	if json.Unmarshal(reply, &said) != nil {
+		return nil, nil //nolint:nilerr // The receiver is not a councild. Its status says enough.
+	}
+	return said.Events, nil
+}
+
+// post sends a body and returns the reply. If the status is not 2xx, the error is a *Refusal.
+func (p *poster) post(ctx context.Context, body []byte, header http.Header) (reply []byte, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header = header
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "councild")
-	if s.token != "" {
-		req.Header.Set("Authorization", "Bearer "+s.token)
-	}
-	resp, err := s.client.Do(req)
+	resp, err := p.client.Do(req)
 	if err != nil {
 		return nil, err
 	}
 	defer resp.Body.Close()
-	reply, err := io.ReadAll(io.LimitReader(resp.Body, maxReply))
+	reply, err = io.ReadAll(io.LimitReader(resp.Body, maxReply))
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		return nil, &Refusal{StatusCode: resp.StatusCode, RetryAfter: retryAfter(resp.Header.Get("Retry-After"))}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading what the sink answers: %w", err)
 	}
-	var said Taken
-	if json.Unmarshal(reply, &said) != nil {
-		return nil, nil // The receiver is not a councild. Its status says enough.
-	}
-	return said.Events, nil
+	return reply, nil
 }
 
 // retryAfter reads the header Retry-After: seconds, or a date. It returns 0 if it can read neither.
@@ -159,11 +191,11 @@ func retryAfter(text string) time.Duration {
 }
 
 // Holds implements Sink. It asks nothing, because the receiver recognises duplicates itself.
-func (s *HTTPSink) Holds(context.Context, map[string]bool) ([]string, error) { return nil, nil }
+func (p *poster) Holds(context.Context, map[string]bool) ([]string, error) { return nil, nil }
 
 // Close closes the idle connection.
-func (s *HTTPSink) Close() error {
-	s.client.CloseIdleConnections()
+func (p *poster) Close() error {
+	p.client.CloseIdleConnections()
 	return nil
 }
 

@@ -56,7 +56,7 @@ func (r *eventRecorder) Append(ctx context.Context, records []council.BiasMetric
 		o.Level = min(o.Level, records[0].ConsentLevel)
 	}
 	if e := consent.Make(records, o); e != nil {
-		if err := r.outbox.Add(ctx, records[0].SessionID, e); err != nil {
+		if err := r.outbox.Add(ctx, records[0].SessionID, e.EventID, e); err != nil {
 			r.engine.o.Log.ErrorContext(ctx, "the event of a session could not be written to disk",
 				"session_id", records[0].SessionID, "error", err)
 		}
