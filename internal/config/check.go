@@ -23,6 +23,7 @@ const (
 	useLevel     = "use debug, info, warn or error"
 	useURL       = "is not an absolute http or https URL: write it as in https://host/v1, without user, query, fragment or blanks; a port is 1 to 65535"
 	useVisible   = "has a character that is not visible ASCII, and HTTP headers allow no other"
+	useHTTPS     = "is not an https address: use https, or an IP address in a network of LLM_COUNCIL_EVENT_ALLOW"
 	keyAlone     = ": write the key alone, without blanks or line breaks"
 	outOfRange   = "is out of range: "
 	emptyEntry   = "entry %d is empty: remove a comma, or write the missing entry"
@@ -31,6 +32,12 @@ const (
 	// maxPlaces is the largest number of sessions at once that the settings can give. It replaces every larger number,
 	// because no machine can run more, and because products with larger numbers could overflow.
 	maxPlaces = 1 << 20
+	// webhookPrefix begins a secret of Standard Webhooks. Its key has minWebhookKey to maxWebhookKey bytes.
+	webhookPrefix = "whsec_"
+	minWebhookKey = 24
+	maxWebhookKey = 64
+	// maxWebhookKeys is two, so that a secret can be replaced while receivers still check the old one.
+	maxWebhookKeys = 2
 )
 
 // complete brings the values into the form in which they are checked and used. It trims lists, expands ~ in paths, and
@@ -100,6 +107,7 @@ func (c *Config) check(p *problems) {
 	c.checkCluster(p)
 	c.checkCouncil(p)
 	c.checkEvents(p)
+	c.checkWebhooks(p)
 
 	if c.RandomSeed != nil && *c.RandomSeed == -1 {
 		c.RandomSeed = nil
@@ -387,10 +395,44 @@ func (c *Config) checkEvents(p *problems) {
 			"query or fragment")
 		return
 	}
+	if !c.mayPost(u) {
+		p.add("LLM_COUNCIL_EVENT_SINK", useHTTPS)
+	}
+}
+
+// mayPost reports whether events and webhooks may go to a URL: it uses https, or its host is an IP address in a network
+// of EVENT_ALLOW.
+func (c *Config) mayPost(u *url.URL) bool {
 	ip, _ := netip.ParseAddr(u.Hostname())
-	allowed := slices.ContainsFunc(c.EventNetworks(), func(n netip.Prefix) bool { return n.Contains(ip.Unmap()) })
-	if u.Scheme != "https" && !allowed {
-		p.add("LLM_COUNCIL_EVENT_SINK", "is not an https address: use https, or an IP address in a network of LLM_COUNCIL_EVENT_ALLOW")
+	return u.Scheme == "https" ||
+		slices.ContainsFunc(c.EventNetworks(), func(n netip.Prefix) bool { return n.Contains(ip.Unmap()) })
+}
+
+// checkWebhooks checks the settings for webhooks. Its messages quote neither the address nor the secret.
+func (c *Config) checkWebhooks(p *problems) {
+	const address, secret = "LLM_COUNCIL_WEBHOOK_URL", "LLM_COUNCIL_WEBHOOK_SECRET" //nolint:gosec // names of variables
+	if c.WebhookURL == "" {
+		if c.WebhookSecret != "" {
+			p.add(secret, "is set, and %s is not: name the address, or unset the secret", address)
+		}
+		return
+	}
+	const write = "write whsec_ and the base64 form of 24 to 64 random bytes, as echo \"whsec_$(openssl rand -base64 32)\" prints it"
+	unreadable := p.texts[secret+"_FILE"] != ""
+	u, err := url.Parse(c.WebhookURL)
+	switch {
+	case err != nil || !IsBaseURL(c.WebhookURL):
+		p.add(address, "is not an address: write it as in https://host/webhooks, without user, query or fragment")
+	case !c.mayPost(u):
+		p.add(address, useHTTPS)
+	case c.WebhookSecret == "" && !unreadable:
+		p.add(address, "is set, and %s is not: %s", secret, write)
+	}
+	if c.DataDir == off {
+		p.invalid("LLM_COUNCIL_DATA_DIR", "is off, and webhooks wait in a file there: name a directory, or unset it")
+	}
+	if _, err := c.WebhookKeys(); err != nil && c.WebhookSecret != "" {
+		p.add(secret, "is not one or two secrets of Standard Webhooks: %s; to replace a secret, write NEW,OLD for a time", write)
 	}
 }
 

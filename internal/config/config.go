@@ -21,6 +21,8 @@
 package config
 
 import (
+	"encoding/base64"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -65,6 +67,7 @@ type Config struct {
 	Records
 	Preferences
 	Events
+	Webhooks
 	SessionStore
 	Process
 	Constants    `ignored:"true"`
@@ -195,6 +198,12 @@ type Events struct {
 	EventToken   Secret   `envconfig:"LLM_COUNCIL_EVENT_TOKEN" desc:"bearer token for the address in EVENT_SINK"`
 	EventAllow   []string `envconfig:"LLM_COUNCIL_EVENT_ALLOW" desc:"comma list of networks such as 10.1.0.0/16 to which events may go in addition to public addresses; in these networks, EVENT_SINK may be an http address"`
 	EventsIntake bool     `envconfig:"LLM_COUNCIL_EVENTS_INTAKE" default:"false" desc:"accept events of other councils at POST /v1/events, from tokens that may send events, and keep them for 90 days"`
+}
+
+// Webhooks says which address learns that a session in the background has ended.
+type Webhooks struct {
+	WebhookURL    string `envconfig:"LLM_COUNCIL_WEBHOOK_URL" desc:"https address of webhooks about sessions in the background that have ended; EVENT_ALLOW applies as to EVENT_SINK; unset: none"`
+	WebhookSecret Secret `envconfig:"LLM_COUNCIL_WEBHOOK_SECRET" desc:"whsec_ and the base64 form of 24 to 64 random bytes; NEW,OLD signs with both"`
 }
 
 // SessionStore says where sessions are kept, and for how long.
@@ -351,6 +360,28 @@ func (c Config) EventsGoToURL() bool { return strings.Contains(c.EventSink, "://
 func (c Config) EventFile() string {
 	path, _ := c.file("events.jsonl")
 	return path
+}
+
+// WebhookFile returns the file with the webhooks that wait to be sent, or "" for none.
+func (c Config) WebhookFile() string {
+	path, _ := c.file("webhooks.jsonl")
+	return path
+}
+
+// WebhookKeys returns the keys in WEBHOOK_SECRET.
+func (c Config) WebhookKeys() ([][]byte, error) {
+	var keys [][]byte
+	for secret := range strings.SplitSeq(c.WebhookSecret.Reveal(), ",") {
+		key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, webhookPrefix))
+		if err != nil || !strings.HasPrefix(secret, webhookPrefix) || len(key) < minWebhookKey || len(key) > maxWebhookKey {
+			return nil, errors.New("is not a webhook secret") // The error does not quote the secret.
+		}
+		keys = append(keys, key)
+	}
+	if len(keys) > maxWebhookKeys {
+		return nil, errors.New("has too many secrets")
+	}
+	return keys, nil
 }
 
 // IntakeFile returns the file with the accepted events of other councils, or "" for none.

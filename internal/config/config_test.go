@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"encoding/base64"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -205,6 +206,22 @@ func TestEveryVariableChangesItsField(t *testing.T) {
 		},
 		{"EVENT_ALLOW", "10.1.0.0/16, fd00::/8", nil, func(c *config.Config) { c.EventAllow = []string{"10.1.0.0/16", "fd00::/8"} }},
 		{"EVENTS_INTAKE", "true", nil, func(c *config.Config) { c.EventsIntake = true }},
+		{
+			"WEBHOOK_URL", "https://hooks.example.com/councild",
+			vars{"WEBHOOK_SECRET": webhookSecret},
+			func(c *config.Config) {
+				c.WebhookURL = "https://hooks.example.com/councild"
+				c.WebhookSecret = webhookSecret
+			},
+		},
+		{
+			"WEBHOOK_SECRET", webhookSecret + "," + webhookSecret,
+			vars{"WEBHOOK_URL": "https://hooks.example.com"},
+			func(c *config.Config) {
+				c.WebhookURL = "https://hooks.example.com"
+				c.WebhookSecret = webhookSecret + "," + webhookSecret
+			},
+		},
 		{"SESSIONS_KEY", "sixteen letters.", nil, func(c *config.Config) { c.SessionsKey = "sixteen letters." }},
 		{"NATS_URL", "nats://a:4222, tls://b:4222", nil, func(c *config.Config) { c.NatsURL = "nats://a:4222, tls://b:4222" }},
 		{"NATS_CREDS", "two\nlines", nil, func(c *config.Config) { c.NatsCreds = "two\nlines" }},
@@ -240,6 +257,17 @@ func TestEveryVariableChangesItsField(t *testing.T) {
 	if d := cmp.Diff(known, tested); d != "" {
 		t.Errorf("the cases are not the settings in their order:\n%s", d)
 	}
+}
+
+const (
+	webhookSecret      = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX"
+	writeWebhookSecret = "write whsec_ and the base64 form of 24 to 64 random bytes, as echo \"whsec_$(openssl rand -base64 32)\" prints it"
+	badWebhookMessage  = "LLM_COUNCIL_WEBHOOK_SECRET: is not one or two secrets of Standard Webhooks: " + writeWebhookSecret +
+		"; to replace a secret, write NEW,OLD for a time"
+)
+
+func badWebhookSecret(secret string) vars {
+	return vars{"WEBHOOK_URL": "https://a.example", "WEBHOOK_SECRET": secret}
 }
 
 func TestInvalid(t *testing.T) {
@@ -525,6 +553,24 @@ func TestRelations(t *testing.T) {
 			vars{"EVENT_SINK": "http://events.example.com"},
 			"LLM_COUNCIL_EVENT_SINK: is not an https address: use https, or an IP address in a network of LLM_COUNCIL_EVENT_ALLOW",
 		},
+		{"a webhook without a secret", vars{"WEBHOOK_URL": "https://a.example"}, "LLM_COUNCIL_WEBHOOK_URL: is set, and " +
+			"LLM_COUNCIL_WEBHOOK_SECRET is not: " + writeWebhookSecret},
+		{"a webhook secret without an address", vars{"WEBHOOK_SECRET": webhookSecret}, "LLM_COUNCIL_WEBHOOK_SECRET: is set, and " +
+			"LLM_COUNCIL_WEBHOOK_URL is not: name the address, or unset the secret"},
+		{"webhooks without https", vars{"WEBHOOK_URL": "http://a.example", "WEBHOOK_SECRET": webhookSecret}, "LLM_COUNCIL_WEBHOOK_URL: " +
+			"is not an https address: use https, or an IP address in a network of LLM_COUNCIL_EVENT_ALLOW"},
+		{"webhooks to an allowed address", vars{
+			"WEBHOOK_URL": "http://10.1.2.3:8080/hooks", "EVENT_ALLOW": "10.1.0.0/16", "WEBHOOK_SECRET": webhookSecret,
+		}, ""},
+		{"webhooks without files", vars{"WEBHOOK_URL": "https://a.example", "WEBHOOK_SECRET": webhookSecret, "DATA_DIR": "off"},
+			"LLM_COUNCIL_DATA_DIR: \"off\" is off, and webhooks wait in a file there: name a directory, or unset it"},
+		{"webhooks with a query", vars{"WEBHOOK_URL": "https://a.example?key=k", "WEBHOOK_SECRET": webhookSecret}, "LLM_COUNCIL_WEBHOOK_URL: " +
+			"is not an address: write it as in https://host/webhooks, without user, query or fragment"},
+		{"a webhook secret without its prefix", badWebhookSecret(strings.TrimPrefix(webhookSecret, "whsec_")), badWebhookMessage},
+		{"a webhook secret that is no base64", badWebhookSecret("whsec_-----"), badWebhookMessage},
+		{"a webhook secret of 23 bytes", badWebhookSecret("whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 23))), badWebhookMessage},
+		{"a webhook secret of 65 bytes", badWebhookSecret("whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 65))), badWebhookMessage},
+		{"three webhook secrets", badWebhookSecret(webhookSecret + "," + webhookSecret + "," + webhookSecret), badWebhookMessage},
 		{"events to an allowed address", vars{"EVENT_SINK": "http://10.1.2.3:8080/v1/events", "EVENT_ALLOW": "10.1.0.0/16"}, ""},
 		{
 			"events to an address with a key",
@@ -1134,6 +1180,7 @@ func TestSettings(t *testing.T) {
 		{"LLM_COUNCIL_TIMEOUT", "60s", config.SourceEnvironment, false},
 		{"LLM_COUNCIL_HASH_SECRET", "[redacted]", config.SourceFile, true},
 		{"LLM_COUNCIL_EVENT_TOKEN", "", config.SourceDefault, true},
+		{"LLM_COUNCIL_WEBHOOK_SECRET", "", config.SourceDefault, true},
 		{"LLM_COUNCIL_SESSIONS_KEY", "", config.SourceDefault, true},
 		{"LLM_COUNCIL_NATS_CREDS", "", config.SourceDefault, true},
 	}

@@ -106,6 +106,7 @@ type Daemon struct {
 	ledger    *ledger          // nil if the cost of sessions is not kept
 	evidence  *evidence        // nil if evidence is not kept
 	outbox    *consent.Outbox  // nil if no events are sent
+	hooks     *consent.Outbox  // nil if no webhooks are sent
 	intake    *consent.Intake  // nil if no events of other councils are taken in
 	journal   *journal.Journal // nil if sessions are in memory only
 	engine    *Engine
@@ -305,12 +306,16 @@ func (d *Daemon) openDoors(ctx context.Context, o Options, connections int, node
 		}
 		options.MCP = d.mcp
 	}
+	if cfg.WebhookURL != "" {
+		options.Kept.Ending = d.ending
+	}
 	if d.api, err = httpapi.New(options); err != nil {
 		return err
 	}
 	d.api.Mount(openai.Routes(d.api)...)
+	err = d.openHooks(ctx, o.Disk)
 	d.teardown.push("the interface", d.api.Close)
-	return nil
+	return err
 }
 
 // measureReports adds the verdicts and the monitor of the bias report to the metrics, if records are kept.
@@ -542,6 +547,11 @@ func (d *Daemon) NotReady() []httpapi.Reason {
 		reasons = append(reasons, httpapi.Reason{
 			Code: "events", Bearable: true, Message: "events of sessions could not be delivered, and wait for the " +
 				"next attempt; the log says why",
+		})
+	}
+	if d.hooks != nil && d.hooks.Failing() != nil {
+		reasons = append(reasons, httpapi.Reason{
+			Code: "webhooks", Bearable: true, Message: "webhooks could not be delivered and wait for the next try; the log says why",
 		})
 	}
 	if d.rosterInvalid.Load() {

@@ -92,6 +92,24 @@ func (d *Daemon) measureEvents() {
 	}
 }
 
+// measureHooks adds the counts of webhooks to the metrics, if the daemon sends webhooks.
+func (d *Daemon) measureHooks() {
+	if d.hooks == nil {
+		return
+	}
+	d.engine.metrics.Families([]telemetry.Family{
+		{Name: "councild_webhooks_waiting", Help: "Webhooks that wait for their receiver."},
+		{Name: "councild_webhooks_oldest_waiting_seconds", Help: "Age of the oldest webhook that waits; 0 if none waits."},
+		{Name: "councild_webhooks_sent_total", Counter: true, Help: "Webhooks that their receiver has taken."},
+		{Name: "councild_webhooks_given_up_total", Counter: true, Help: "Webhooks that their receiver did not take for three days."},
+	}, nil, func(set func(int, float64, ...string)) {
+		s := d.hooks.State()
+		for family, value := range []float64{float64(s.Waiting), s.Oldest.Seconds(), float64(s.Sent), float64(s.GivenUp)} {
+			set(family, value)
+		}
+	})
+}
+
 // measureSpend adds costs, limits and reservations to the metrics.
 func measureSpend(m *telemetry.Metrics, a *spend.Book) {
 	m.Families([]telemetry.Family{{

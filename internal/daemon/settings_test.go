@@ -514,6 +514,35 @@ var settings = map[string]func(t *testing.T){
 		}
 		differ(t, header(""), header("a-secret-of-sixteen"), "", "Bearer a-secret-of-sixteen")
 	},
+	"WEBHOOK_URL": func(t *testing.T) {
+		sends := func(set bool) bool {
+			env, arrived := hookReceiver(t, takesHooks())
+			if !set {
+				delete(env, "WEBHOOK_URL")
+				delete(env, "WEBHOOK_SECRET")
+			}
+			d := onTapWith(t, tap(t), env)
+			background(t, d, "Is there a webhook?")
+			if set {
+				<-arrived
+			}
+			d.End(t)
+			waiting, err := filepath.Glob(filepath.Join(filepath.Dir(d.Config.BiasStore), "webhooks*"))
+			equal(t, err, nil)
+			return len(waiting) > 0
+		}
+		differ(t, sends(false), sends(true), false, true)
+	},
+	"WEBHOOK_SECRET": func(t *testing.T) {
+		signatures := func(secret string) int {
+			env, arrived := hookReceiver(t, takesHooks())
+			env["WEBHOOK_SECRET"] = secret
+			background(t, onTapWith(t, tap(t), env), "Who signs it?")
+			return strings.Count((<-arrived).header.Get("webhook-signature"), "v1,")
+		}
+		secret := hookSecret(hookKey)
+		differ(t, signatures(secret), signatures(secret+","+secret), 1, 2)
+	},
 	"EVENTS_INTAKE": func(t *testing.T) {
 		took := func(intake string) int {
 			code, _ := onTap(t, tap(t), "EVENTS_INTAKE", intake).Call(t, "POST", "/v1/events", `{"events":[1]}`)

@@ -150,6 +150,8 @@ func (st *Store) session(id journal.ID, p *past) (*Session, error) {
 		origin: origin{
 			Created:    p.head.Created,
 			background: true,
+			alone:      p.Background,
+			token:      p.Plan.Token,
 			request:    p.Plan.Request(),
 			council:    p.Plan.Council(),
 			listed:     listed(p.Plan),

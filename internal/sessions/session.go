@@ -35,6 +35,8 @@ type origin struct {
 	Created    time.Time // council.Plan.Created
 	key        key
 	background bool            // also set if there is a key
+	alone      bool            // Start.Background
+	token      string          // council.Plan.Token
 	side       bool            // council.Plan.Side
 	repeat     string          // Start.Repeat
 	request    council.Request // the request of the plan
@@ -183,6 +185,14 @@ func (s *Session) Finish(session *council.Session, failure *council.Error, probl
 	if session == nil {
 		session = s.session
 		session.Status = council.StatusFailed
+	}
+	if s.alone && s.store.o.Ending != nil {
+		s.mu.Unlock() // Ending waits for the disk.
+		s.store.o.Ending(End{s.key.owner, s.token, session, failure})
+		s.mu.Lock()
+		if s.over || s.demoted {
+			return nil
+		}
 	}
 	end := ending{session: session, failure: failure, problem: problem}
 	if s.keeper != nil {

@@ -80,7 +80,19 @@ type Options struct {
 	// has all of them is alive, only such nodes take the session over. Prompts and Needs are required with a Lease.
 	Prompts []string
 	Needs   func(council.Plan, []council.Stage) []string
-	Waits   Waits // the zero value stands for DefaultWaits
+	// Ending is called when a session that was started in the background ends, before clients can see the end. A session
+	// can end more than once: if the process dies before the journal has stored the end, another process continues the
+	// session. Ending must not change the session. It may be nil.
+	Ending func(End)
+	Waits  Waits // the zero value stands for DefaultWaits
+}
+
+// End says how a session ends.
+type End struct {
+	Owner   Owner
+	Token   string // council.Plan.Token
+	Session *council.Session
+	Failure *council.Error // nil if there is a result
 }
 
 // Store keeps sessions until Close. It is safe for concurrent use.
@@ -262,6 +274,8 @@ func (st *Store) newSession(start Start) *Session {
 			Created:    start.Plan.Created,
 			key:        k,
 			background: start.Background || k.key != "",
+			alone:      start.Background,
+			token:      start.Plan.Token,
 			side:       start.Plan.Side,
 			repeat:     start.Repeat,
 			request:    start.Plan.Request(),
@@ -570,6 +584,21 @@ func (st *Store) Get(ctx context.Context, owner Owner, id string) (*Session, err
 		return s.there(ctx)
 	}
 	return st.read(ctx, journal.ID{Owner: string(owner), Session: id})
+}
+
+// Status returns the status of a session as clients see it. The result is "" if the session is not kept.
+func (st *Store) Status(owner Owner, id string) council.Status {
+	st.mu.Lock()
+	s := st.sessions[id]
+	st.mu.Unlock()
+	if s != nil {
+		return s.Summary().Status
+	}
+	if st.o.Journal == nil {
+		return ""
+	}
+	row, _ := st.o.Journal.Row(journal.ID{Owner: string(owner), Session: id})
+	return row.Status
 }
 
 // Find returns the session for which the owner gave an idempotency key, or nil if there is none.

@@ -218,6 +218,11 @@ func (a *API) turn(ctx context.Context) bool {
 	return false
 }
 
+// Status returns the status of a session as clients see it. The result is "" if the session is not kept.
+func (a *API) Status(owner sessions.Owner, id string) council.Status {
+	return a.sessions.Status(owner, id)
+}
+
 // TakenOver returns how many sessions Resume has continued so far.
 func (a *API) TakenOver() int64 { return a.takenOver.Load() }
 
