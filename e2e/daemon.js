@@ -8,15 +8,15 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
-// start starts a daemon. It returns its address, and a function that stops it.
-export async function start() {
+// start starts a daemon, with settings besides those of this process. It returns its address, and a function that stops it.
+export async function start(settings = {}) {
   if (process.env.COUNCILD_URL) return [process.env.COUNCILD_URL, () => {}];
   const root = join(dirname(fileURLToPath(import.meta.url)), "..");
   const directory = mkdtempSync(join(tmpdir(), "councild-clients-"));
   const binary = join(directory, "councild");
   execFileSync("go", ["build", "-o", binary, "./cmd/councild"], { cwd: root, stdio: "inherit" });
   const daemon = spawn(binary, ["demo", "--addr", "127.0.0.1:0", "--sessions", "0"], {
-    env: { ...process.env, TMPDIR: directory },
+    env: { ...process.env, ...settings, TMPDIR: directory },
     stdio: ["ignore", "pipe", "ignore"],
   });
   const ended = new Promise((resolve) => daemon.on("exit", resolve));
