@@ -15,7 +15,9 @@ import (
 	"github.com/councild/councild/internal/consent"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
+	"github.com/councild/councild/internal/testkit/journaltest"
 )
 
 // hookSecret returns a webhook secret whose key is the text.
@@ -151,5 +153,43 @@ func TestWebhookReceiverFails(t *testing.T) {
 	})
 	if _, data := next.Call(t, "GET", "/readyz", ""); strings.Contains(string(data), "webhooks") {
 		t.Errorf("after the delivery /readyz says %s", data)
+	}
+}
+
+// A session that another node takes over sends one webhook, with the session's own id and the name of its token. The
+// first node comes back before the end.
+func TestWebhookOfAnotherNode(t *testing.T) {
+	testkit.Slow(t)
+	cluster := journaltest.Start(t)
+	link := cluster.Link(t)
+	url, asked, release := daemontest.Held(t)
+	env, arrived := hookReceiver(t, takesHooks())
+	env["BASE_URL"] = url
+	env["MODELS"] = "waiting,quick"
+	env["API_TOKENS"] = "ci:sixteen-letters."
+	all := nodes(t, env, link.URL, cluster.URL)
+	for _, d := range all {
+		d.Token = "sixteen-letters."
+	}
+	id := background(t, all[0], "Who finishes it?")
+	<-asked
+	there(t, all[1], id)
+	link.Cut()
+	<-asked // by the second node
+	link.Mend()
+	if len(arrived) > 0 {
+		t.Errorf("before the end of the session, a node sent %+v", <-arrived)
+	}
+	release()
+	h := <-arrived
+	s := state(t, all[1], id)
+	if h.header.Get("webhook-id") != "msg_"+id || h.Data.Status != s.Status || h.Data.Token != "ci" {
+		t.Errorf("the webhook is %+v, the session %s", h, s.Status)
+	}
+	for _, d := range all {
+		d.End(t)
+	}
+	if len(arrived) > 0 {
+		t.Errorf("another webhook is %+v", <-arrived)
 	}
 }
