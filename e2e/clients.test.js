@@ -316,7 +316,7 @@ describe("responses", together, () => {
     });
     await assert.rejects(client.responses.retrieve("resp_1"), (error) => {
       assert.equal(error.status, 404);
-      assert.match(error.message, /responses are not kept/);
+      assert.match(error.message, /responses are not stored/);
       return true;
     });
   });

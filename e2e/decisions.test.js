@@ -113,7 +113,7 @@ describe("AI SDK 7", () => {
       (error) => {
         assert.ok(APICallError.isInstance(error));
         assert.equal(error.statusCode, 422);
-        assert.match(error.message, /reads text, not "input_image"/);
+        assert.match(error.message, /reads text only, and this is "input_image"/);
         return true;
       },
     );
