@@ -29,7 +29,7 @@ func TestEventBoard(t *testing.T) {
 	}
 	with := daemon(t, map[string]string{"BIAS_STORE": filepath.Join(dir, "records.jsonl"), "EVENTS_INTAKE": "true"}, members()...)
 	p := open(t, with, "#/leaderboard")
-	p.says("#leaderboard", "The board over the events of other organisations")
+	p.says("#leaderboard", "Leaderboard from the events of other organisations")
 	p.do(chromedp.Click(chromedp.CSS(`#leaderboard a[href="#/leaderboard?scope=events"]`)))
 	p.says("#leaderboard", "A row takes 5 organisations with 5 sessions each.")
 	p.says("#leaderboard", "maker/x")

@@ -85,7 +85,7 @@ func TestPreference(t *testing.T) {
 		t.Errorf("with no answer open there is a choice of %q", got)
 	}
 	p.do(chromedp.Click(chromedp.CSS(choice + " button")))
-	p.says(choice+" [role=status]", "Choose an answer, or a rating, first.")
+	p.says(choice+" [role=status]", "Choose an answer or a rating first.")
 	p.openAnswer("birch")
 	p.until(offered + ` === "synthesis birch tie"`)
 	p.openAnswer("dune")

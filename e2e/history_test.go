@@ -24,7 +24,7 @@ func TestHistory(t *testing.T) {
 		models[i].Price = simllm.Price{Input: 1, Output: 10}
 	}
 	p := open(t, daemon(t, nil, models...), "")
-	p.says("#sessions", "None yet.")
+	p.says("#sessions", "No sessions yet.")
 	const hostile = `Is <b id="harm">this</b> &amp; that "safe"?`
 	for _, question := range []string{hostile, "Which is newer?"} {
 		p.ask(question)
@@ -89,7 +89,7 @@ func TestHistory(t *testing.T) {
 	other.says("#session .notice.bad", "there is no session")
 	choose("#sessions li", "Delete")
 	press("Delete it")
-	p.says("#sessions", "None yet.")
+	p.says("#sessions", "No sessions yet.")
 	if left := get[struct{ Sessions []any }](t, p.origin+"/v1/council").Sessions; len(left) != 0 {
 		t.Errorf("the daemon still has %v", left)
 	}
@@ -100,7 +100,7 @@ func TestHistory(t *testing.T) {
 func TestSearch(t *testing.T) {
 	t.Parallel()
 	p := open(t, daemon(t, nil, members()...), "")
-	p.says("#sessions", "None yet.")
+	p.says("#sessions", "No sessions yet.")
 	for i := range 27 { // two more than a page
 		post(t, p.origin, fmt.Sprintf(`{"query": "Number %d?"}`, i))
 	}
@@ -124,7 +124,7 @@ func TestSearch(t *testing.T) {
 		t.Errorf("the search reads %q", got)
 	}
 	p.do(chromedp.SendKeys(chromedp.ID("status"), "failed"))
-	p.says("#history .found", "No session matches.")
+	p.says("#history .found", "No session matches this search.")
 }
 
 // converse asks a question and a follow-up question, and returns the ids of both sessions.
@@ -162,7 +162,7 @@ func TestConversations(t *testing.T) {
 		}
 	}
 	p := open(t, daemon(t, nil, models...), "#/history")
-	p.says("#history .found", "None yet. Ask a question")
+	p.says("#history .found", "No sessions yet. Ask a question")
 	first, second := converse(t, p.origin, "Is one file enough?", "What of two?")
 	post(t, p.origin, `{"query": "Another matter?"}`)
 	p.do(chromedp.Reload())
@@ -195,7 +195,7 @@ func TestConversations(t *testing.T) {
 	p.press("A NEEDLE")
 	p.until(rows + ` === 1`)
 	p.press("s")
-	p.says("#history .found", "No session matches.")
+	p.says("#history .found", "No session matches this search.")
 	p.do(chromedp.Click(chromedp.CSS("#history .found button")))
 	p.until(rows + ` === 2 && document.activeElement.id === "search"`)
 	p.do(chromedp.SendKeys(chromedp.ID("days"), "past 24"))

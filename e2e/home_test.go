@@ -160,7 +160,7 @@ func TestAgain(t *testing.T) {
 	p.until(`document.getElementById("query").value === "And then?"`)
 	p.says("#earlier", "First <b>question</b>?")
 	p.says("#earlier", "First answer.")
-	p.says("#earlier", "As before, the answer has to fit a JSON Schema and it takes at most ")
+	p.says("#earlier", "As before, the answer must match a JSON Schema and the time limit is ")
 	p.until(`!document.getElementById("models").hidden && document.activeElement.id === "query"`)
 	p.shot("again")
 	p.do(chromedp.Click(chromedp.CSS(`#models-choice input[value="dune"]`)))
@@ -195,8 +195,8 @@ func TestAgainWithLimits(t *testing.T) {
 		t.Helper()
 		p := open(t, origin, view)
 		p.until(`document.getElementById("query").value === "Q?" && !document.getElementById("models").hidden`)
-		p.says("#earlier", "As before, the order is per_reviewer, it takes at most 1 min, it uses at most 100,000 tokens, "+
-			"and an answer of only part of the council is refused.")
+		p.says("#earlier", "As before, the order is per_reviewer, the time limit is 1 min, the limit is 100,000 tokens, "+
+			"and an answer from only part of the council is refused.")
 		if drop {
 			p.do(chromedp.Click(chromedp.CSS("#earlier button")))
 			p.until(`document.getElementById("earlier").hidden`)
@@ -271,7 +271,7 @@ func TestFirstPaint(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.do(chromedp.Navigate(origin + "/"))
-	p.says("#sessions", "None yet.")
+	p.says("#sessions", "No sessions yet.")
 	mu.Lock()
 	defer mu.Unlock()
 	t.Logf("the page takes %d requests and %.0f bytes until it is shown", files, total)

@@ -87,12 +87,12 @@ func TestMap(t *testing.T) {
 		t.Errorf("the map has the rows %q", rows)
 	}
 	for _, want := range []string{
-		"As the chairman reads it: the quotes are checked, not that they contradict each other.",
+		"This is how the chairman reads the answers. councild has checked that each quote is in its answer, but not that the quotes contradict each other.",
 		"What is the value of the port?80 ", "8080 birch", "Open (not checked)",
 	} {
 		p.says(strip, want)
 	}
-	if text := p.text(strip); strings.Count(text, "As the chairman reads it") != 1 || strings.Contains(text, "left out") {
+	if text := p.text(strip); strings.Count(text, "This is how the chairman reads the answers") != 1 || strings.Contains(text, "left out") {
 		t.Errorf("the map reads %s", text)
 	}
 	for _, violation := range p.violations() {
@@ -113,7 +113,7 @@ func TestMap(t *testing.T) {
 		[...document.querySelectorAll("#session button")].find((b) => b.textContent === "Download as Markdown").click();`))
 	text := value[string](p, `kept.text()`)
 	for _, want := range []string{
-		"\n\n# Map of disagreement\n\nAs the chairman reads it: ", "\n\n## Disputed: What is the value of the port?\n\n- ",
+		"\n\n# Map of disagreement\n\nThis is how the chairman reads the answers. ", "\n\n## Disputed: What is the value of the port?\n\n- ",
 		"\n- 8080\n  - birch: “The value of the port is 8080.”", "\n\n## Open, not checked\n\n- Which part of ",
 	} {
 		if !strings.Contains(text, want) {
@@ -165,9 +165,9 @@ func TestNoMap(t *testing.T) {
 		says    string
 	}{
 		"none":     {maps: simllm.Maps{Form: simllm.MapNone}, setting: "true", says: "No map of disagreement: the chairman wrote none."},
-		"prose":    {maps: simllm.Maps{Form: simllm.MapProse}, setting: "true", says: "No map of disagreement: the chairman wrote something else in its place."},
+		"prose":    {maps: simllm.Maps{Form: simllm.MapProse}, setting: "true", says: "No map of disagreement: the chairman wrote something else instead."},
 		"cut":      {maps: simllm.Maps{Form: simllm.MapCut}, setting: "true", says: "No map of disagreement: the chairman’s reply was cut off."},
-		"invented": {maps: simllm.Maps{Invent: 1}, setting: "true", says: "No map of disagreement: more than half of the chairman’s quotes stand in no answer."},
+		"invented": {maps: simllm.Maps{Invent: 1}, setting: "true", says: "No map of disagreement: more than half of the chairman’s quotes are not in any answer."},
 		"fallback": {faults: []simllm.Fault{down}, setting: "true", says: "No map of disagreement: no chairman could write the final answer."},
 		"off":      {setting: "false"},
 	} {
@@ -193,7 +193,7 @@ func TestMapForm(t *testing.T) {
 	t.Parallel()
 	origin := daemon(t, nil, disputing(simllm.Maps{}, "80", "8080", "80")...)
 	p := open(t, charted(t, origin, council.Map{Reason: new(council.MapSchema)}), begin(t, origin, `"query": "Which port?"`))
-	p.says(strip, "No map of disagreement: the chairman wrote it in another form.")
+	p.says(strip, "No map of disagreement: the chairman’s map does not have the required form.")
 }
 
 // TestHostileMap holds that the texts of a map stay text, that a long map is short at first, and that quotes are found
@@ -239,7 +239,7 @@ func TestHostileMap(t *testing.T) {
 	}
 	p := open(t, charted(t, origin, m), begin(t, origin, `"query": "Which port?"`))
 	p.says(said, "The answer is complete.")
-	p.says(strip, "1 quote left out: not in the answers, or no support for the entry.")
+	p.says(strip, "1 quote left out, because it is not in an answer or does not support the entry.")
 	p.until(panel("amber") + `.textContent.includes("onerror=")`)
 	if got := value[string](p, `[...document.querySelectorAll("`+strip+` .about")].filter((e) => e.checkVisibility()).map((e) => e.textContent).join("|")`); got != line+"|"+rtl+"|"+wide {
 		t.Errorf("these disputes are seen at first: %q", got)

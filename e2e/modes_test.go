@@ -86,7 +86,7 @@ func TestModes(t *testing.T) {
 		"vote":      {`"mode": "vote", ` + form, answered + ended(""), "The most frequent answer: 3 of 4 members. In the words of amber."},
 		"tied": {
 			`"mode": "vote", "models": ["amber", "birch"], ` + form, answered + ended(""),
-			" are equally frequent, and the seed drew this one. In the words of ",
+			" are equally frequent. The seed picked this one. In the words of ",
 		},
 		"single": {`"mode": "single", "models": ["birch"]`, answered + ended(""), "The answer of birch, the only one asked, word for word."},
 	} {
@@ -175,7 +175,7 @@ func TestFirst(t *testing.T) {
 	whole := "Answer, Do they agree?, Continue, Answers" + ended("Ranking")
 	for name, first := range map[string]struct{ origin, request, says, seats, parts string }{
 		"the same": {
-			same, `"first": 2, ` + form, "amber and birch gave the same answer, which is no proof. How often such answers are right here is not known.",
+			same, `"first": 2, ` + form, "amber and birch gave the same answer, so the others were not asked. The same answer can still be wrong, and it is not known how often that happens here.",
 			"amber done, birch done, cedar not asked", begun + ended(""),
 		},
 		"alone": {same, `"first": 1`, "Only amber was asked.", "amber done, birch not asked, cedar not asked", begun + ended("")},
@@ -336,7 +336,7 @@ func TestAgainInAMode(t *testing.T) {
 	origin := daemon(t, nil, choosing("A", "B", "A")...)
 	view := begin(t, origin, `"query": "A or B?", "mode": "vote", `+form)
 	p := open(t, origin, strings.Replace(view, "session", "again", 1))
-	p.says("#earlier", "As before, the mode is vote, the answer is one of A, B, and it takes at most ")
+	p.says("#earlier", "As before, the mode is vote, the answer is one of A, B, and the time limit is ")
 	p.says("#estimate", "3 calls")
 	p.do(chromedp.Click(chromedp.CSS("#question-form .primary")))
 	p.says(said, "The answer is complete.")

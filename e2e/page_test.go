@@ -35,8 +35,8 @@ const (
 const firstNotice = `([...document.querySelectorAll("#session .notice")].find((n) => n.checkVisibility())?.textContent ?? "")`
 
 // lostLine is the notice while the daemon does not answer.
-const lostLine = "The connection to the daemon is lost. The session goes on if the daemon is still running. " +
-	"If the daemon has stopped, the session goes on after a restart only where sessions are kept on disk. "
+const lostLine = "The connection to the daemon is lost. The session continues if the daemon is still running. " +
+	"If the daemon has stopped, the session continues after a restart, but only if the daemon keeps sessions on disk. "
 
 // seats returns an expression for what a list says of each of its members, by name.
 func seats(list string) string {
@@ -174,7 +174,7 @@ func TestAskAndWatch(t *testing.T) {
 	p.openAnswer("amber")
 	p.says(answers+" [role=tabpanel]:not([hidden])", strings.Fields(session["stage1"].([]any)[0].(map[string]any)["response"].(string))[0])
 	p.do(chromedp.Click(chromedp.CSS(audit + " summary")))
-	if text := p.text(audit); !strings.Contains(text, "One session cannot prove a bias") {
+	if text := p.text(audit); !strings.Contains(text, "One session cannot prove that there is bias") {
 		t.Errorf("the audit reads %q", text)
 	}
 }
@@ -421,7 +421,7 @@ func TestDegraded(t *testing.T) {
 	p.ask("Who is missing?")
 	p.says(said, "The answer is degraded.")
 	notice := p.text("#session .notice.warn")
-	if first := "Degraded. One of four members failed, and one of four reviewers gave no ballot. The chairman failed; "; !strings.HasPrefix(notice, first) {
+	if first := "Degraded. One of four members failed, and one of four reviewers gave no ballot. The chairman failed. "; !strings.HasPrefix(notice, first) {
 		t.Errorf("the notice does not begin with %q: %q", first, notice)
 	}
 	p.do(chromedp.Click(chromedp.CSS("#session .notice.warn summary")))
@@ -584,7 +584,7 @@ func TestToken(t *testing.T) {
 	p.says("#token-refused", "That token was refused.")
 	p.until(`document.getElementById("token").open && document.activeElement.id === "token-value"`)
 	p.press(token + "\r")
-	p.says("#sessions", "None yet.")
+	p.says("#sessions", "No sessions yet.")
 	p.ask("Who am I?")
 	p.says(said, "The answer is complete.")
 	if address := value[string](p, `location.href + document.cookie + JSON.stringify(localStorage)`); strings.Contains(address, token) {

@@ -344,7 +344,7 @@ func TestSharedReasons(t *testing.T) {
 	p.ask("Who shares a reason?")
 	p.says(said, "The answer is degraded.")
 	p.says("#session .notice.warn", "Degraded. Two of five members failed, and five of five reviewers gave no ballot, so nobody could rank. "+
-		"The answer rests on 3 answers.")
+		"The answer is based on 3 answers.")
 	if text := value[string](p, `document.querySelector("#session .notice.warn ul").textContent`); strings.Count(text, "Answers: two members, down and out: ") != 1 ||
 		strings.Count(text, "Answers: ") != 1 {
 		t.Errorf("the reasons are %q", text)

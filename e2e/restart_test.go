@@ -193,7 +193,7 @@ func TestKilledWithoutADirectory(t *testing.T) {
 		t.Errorf("the page still says %q", text)
 	}
 	page.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/"`))
-	page.says("#sessions", "None yet.")
+	page.says("#sessions", "No sessions yet.")
 }
 
 // TestAskOverAKill holds that councild ask --server prints the whole answer when the

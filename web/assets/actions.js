@@ -21,7 +21,7 @@ async function asked(title, content, no, yes) {
 export async function rename(id, old) {
   const field = el("input", { id: "asked-name", maxlength: 200, autocomplete: "off", value: old });
   const content = [el("label", { for: "asked-name" }, "Title"), field,
-    el("p", { class: "hint" }, "Leave it empty to show the question again.")];
+    el("p", { class: "hint" }, "Leave it empty to use the question as the title.")];
   const saving = asked("Rename", content, "Cancel", "Save");
   field.select();
   const title = await saving && field.value.trim();

@@ -158,9 +158,9 @@ function tab(model, since, i) {
 // answerInto shows a member's answer in its tab. The argument judged says that the caller gave the answer to judges.
 export function answerInto(seat, a, judged) {
   if (seat.ended) return; // the same answer arrives more than once
-  const given = judged ? "This answer was given to the judges." : "The earlier session has paid for this answer.";
+  const given = judged ? "This answer was given to the judges." : "The earlier session paid for this answer.";
   const paid = a.given ? given : spent(a);
-  const hint = el("p", { class: "hint" }, paid, a.finish_reason ? ` · ended with “${a.finish_reason}”` : "");
+  const hint = el("p", { class: "hint" }, paid, a.finish_reason ? ` · finish reason “${a.finish_reason}”` : "");
   if (a.error) {
     seat.end("error", a.latency_ms, "", failure(a.error), hint);
     return;
@@ -209,7 +209,7 @@ export function reviewInto(seat, r) {
     el("div", { class: "review" },
       words ? el("div", {}, el("h4", {}, "In its own words"), show(el("div", { class: "prose" }), words)) : null,
       el("div", { class: "key" }, slate(r))),
-    r.repair == null ? null : [el("h4", {}, "Asked again for the ballot"), el("pre", { tabindex: "0" }, r.repair)],
+    r.repair == null ? null : [el("h4", {}, "Reply to the second request for a ballot"), el("pre", { tabindex: "0" }, r.repair)],
     el("p", { class: "hint" }, spent(r)));
 }
 
@@ -268,7 +268,7 @@ function slate(review) {
       { title: "Place", numeric: true, cell: ([label]) => (place.has(label) ? nth(place.get(label), ranks) : "–") },
       { title: "Score", numeric: true, cell: ([label]) => known(ballot?.scores[label]) },
     ], shown),
-    ballot?.score_rank_mismatch ? el("p", { class: "hint" }, "The ranking contradicts the scores. The ranking counts.") : null,
+    ballot?.score_rank_mismatch ? el("p", { class: "hint" }, "The ranking and the scores contradict each other. The ranking counts.") : null,
     review.repaired ? el("p", { class: "hint" }, "The ballot was read from a second reply.") : null,
   ];
 }

@@ -26,7 +26,7 @@ export const share = (value) => (value == null ? "–" : [bar(value), number(val
 
 // standings shows the ranking as a table.
 export function standings({ aggregate_rankings: rows, agreement }) {
-  if (rows.length === 0) return [el("p", {}, "No ballot could be counted: there is no ranking.")];
+  if (rows.length === 0) return [el("p", {}, "There is no ranking, because no ballot could be counted.")];
   const support = new Map(agreement.winner_support.map((s) => [s.model, s.support]));
   const swayed = agreement.leave_one_out.filter((o) => o.changes);
   return [
@@ -41,11 +41,10 @@ export function standings({ aggregate_rankings: rows, agreement }) {
     ], rows),
     el("p", { class: "hint" }, "Support is how often an answer wins when the ballots are resampled. "
       + "Vote coverage says how many of the reviewers that were asked to rank the answer did so."),
-    el("p", {}, agreement.kendall_w == null ? "Too few ballots rank the same two answers to say how far they agree." :
+    el("p", {}, agreement.kendall_w == null ? "Agreement is unknown: too few ballots rank the same two answers." :
       `Kendall’s W is ${number(agreement.kendall_w)} over ${count(agreement.ballots, "ballot")}: 1 is full agreement. Chance alone gives `
       + "about 0.40 with four members, 0.28 with five and 0.18 with seven.",
-    swayed.length === 0 ? null : " One ballot less would change the winner: without that of "
-      + `${swayed.map((o) => `${o.reviewer} it is ${o.winners.join(" and ")}`).join(", of ")}.`),
+    swayed.length === 0 ? null : swayed.map((o) => ` Without the ballot of ${o.reviewer}, the winner would be ${o.winners.join(" and ")}.`)),
   ];
 }
 
@@ -57,7 +56,7 @@ export function verdict({ bias_audit: audit }) {
   const up = [length, position].filter(Boolean);
   if (up.length) return `Signs of bias: ${up.join(", and ")}. One session proves nothing.`;
   return audit.overall_bias_risk === "low" ? "No sign of bias in this session. One session cannot prove that there is none."
-    : `Not everything could be judged: ${Object.entries(audit.not_judged).map(([factor, why]) => `${factor}, because ${why}`).join("; ")}.`;
+    : `Some checks were not possible: ${Object.entries(audit.not_judged).map(([factor, why]) => `${factor}, because ${why}`).join("; ")}.`;
 }
 
 // findings puts the audit into words. The text says that one session proves nothing.
@@ -66,19 +65,19 @@ export function findings({ bias_audit: audit, demographic_disagreement: terms })
   if (audit) {
     const n = audit.sample_sizes;
     out.push(
-      el("p", {}, "One session cannot prove a bias, nor that there is none: these figures may be chance or quality. ",
-        el("a", { href: "#/report" }, "The bias report"), " judges over many sessions."),
+      el("p", {}, "One session cannot prove that there is bias, or that there is none. These figures may come from chance or from quality. ",
+        el("a", { href: "#/report" }, "The bias report"), " uses many sessions."),
       el("ul", {},
-        el("li", {}, audit.length_score_correlation == null ? "Length: no correlation with the scores is defined." :
+        el("li", {}, audit.length_score_correlation == null ? "Length: its correlation with the scores is undefined." :
           `Length: longer answers scored ${audit.length_score_correlation < 0 ? "lower" : "higher"}, with a correlation of `
           + `${number(audit.length_score_correlation)}${within(audit.length_score_ci_lower, audit.length_score_ci_upper)} over ${count(n.answers, "answer")}; ${judged(audit.length_association, audit.not_judged.length)}.`),
-        el("li", {}, audit.position_score_variance == null ? "Position: cannot be told from quality in this session." :
-          `Position: the mean scores of the ${n.positions} positions vary by ${number(audit.position_score_variance)} `
+        el("li", {}, audit.position_score_variance == null ? "Position: this session cannot separate its effect from quality." :
+          `Position: the mean scores of the ${n.positions} positions have a variance of ${number(audit.position_score_variance)} `
           + `(${count(n.scores, "score")}); ${judged(audit.position_bias_detected, audit.not_judged.position)}.`),
         audit.reviewer_effect == null ? null : el("li", {},
-          `Reviewers: the test whether they score the same answers differently has F = ${number(audit.reviewer_effect.f)} on `
+          `Reviewers: a test of whether they score the same answers differently gives F = ${number(audit.reviewer_effect.f)} with `
           + `${audit.reviewer_effect.df.join(" and ")} degrees of freedom, p = ${number(audit.reviewer_effect.p_value)}. `
-          + "One session cannot tell a harsh reviewer from chance."),
+          + "One session cannot separate a harsh reviewer from chance."),
         extreme("lower", audit.harsh_reviewers), extreme("higher", audit.generous_reviewers)),
       table("Scores that each reviewer gave", [
         { title: "Reviewer", cell: ([model]) => model },
@@ -87,7 +86,7 @@ export function findings({ bias_audit: audit, demographic_disagreement: terms })
         { title: "Scores", numeric: true, cell: ([model]) => String(n.reviewers[model]) },
       ], Object.entries(audit.reviewer_mean_scores)));
   } else {
-    out.push(el("p", {}, "LLM_COUNCIL_BIAS_AUDIT switches it on."));
+    out.push(el("p", {}, "The person who runs this daemon can switch it on."));
   }
   if (terms) {
     const flagged = terms.axes.filter((axis) => axis.flagged);
@@ -134,10 +133,10 @@ function difference(who, { flagged, reason, axes }, none, caption, columns) {
 
 // extreme names the reviewers with the lowest or highest scores. By chance, nearly every session has some.
 const extreme = (direction, reviewers) => (reviewers.length === 0 ? null
-  : el("li", {}, `Scored ${direction} than the others: ${reviewers.join(", ")}. In nearly every session a reviewer does so.`));
+  : el("li", {}, `Scored ${direction} than the others: ${reviewers.join(", ")}. This happens in nearly every session.`));
 
 const judged = (flag, why) => {
-  if (flag == null) return `not judged, because ${why}`;
+  if (flag == null) return `not checked, because ${why}`;
   return flag ? "more than the threshold" : "within the threshold";
 };
 
@@ -158,7 +157,7 @@ export function totals({ metadata: m, persisted }) {
   const parts = Object.entries({ stage1: "answers", stage2: "reviews", stage3: "final answer" })
     .filter(([stage]) => m.stages?.includes(stage) ?? true).map(([stage, name]) => `${name} ${seconds(m.timing[`${stage}_ms`])}`);
   const rows = {
-    "Time": `${seconds(m.timing.total_ms)}, of which ${parts.join(", ")}`,
+    "Time": `${seconds(m.timing.total_ms)} (${parts.join(", ")})`,
     "Tokens": `${tokens(total.input_tokens)} in, ${tokens(total.output_tokens)} out`,
     "Cost": cost(total),
     "Records": persisted ? "kept" : unkept(m.warnings),

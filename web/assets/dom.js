@@ -118,7 +118,7 @@ export function copyButton(label, text, words = "Copy", told = "Copied") {
         area.remove();
         button.focus();
       }
-      said.textContent = done ? told : "Not copied: select the text, and copy it";
+      said.textContent = done ? told : "Could not copy. Select the text and copy it yourself.";
       clearTimeout(timer);
       timer = setTimeout(() => { said.textContent = ""; }, Math.max(3000, 60 * said.textContent.length));
     },

@@ -8,9 +8,9 @@ import { decided, origin } from "./modes.js";
 export const stages = { stage1: "Answers", stage2: "Reviews", stage3: "Final answer" };
 
 const fallbacks = {
-  second_chairman: (s) => `The chairman failed; ${s.model} wrote the answer in its place.`,
-  top_ranked: (s) => `No chairman could write: this is the answer that was ranked first, by ${s.model}, unchanged.`,
-  first_answer: (s) => `No chairman could write and there is no ranking: this is the first answer, by ${s.model}, unchanged.`,
+  second_chairman: (s) => `The chairman failed. ${s.model} wrote the answer instead.`,
+  top_ranked: (s) => `No chairman could write a final answer. This is the answer that was ranked first, by ${s.model}, unchanged.`,
+  first_answer: (s) => `No chairman could write a final answer, and there is no ranking. This is the first answer, by ${s.model}, unchanged.`,
 };
 
 // written says who wrote the final answer, and from which answers.
@@ -36,10 +36,10 @@ export function missing(s, voters, judged) {
     mute > 0 ? `${few(mute)} of ${few(s.stage2.length)} ${judged ? "judges" : "reviewers"} gave no ballot` : null,
   ].filter(Boolean);
   const lack = parts.length ? `${parts.join(", and ")}${unranked ? ", so nobody could rank" : ""}.` : "";
-  const basis = judged ? (votes > 0 ? `The ranking rests on ${count(votes, "ballot")}.` : "")
+  const basis = judged ? (votes > 0 ? `The ranking is based on ${count(votes, "ballot")}.` : "")
     : s.stage3?.fallback ? fallbacks[s.stage3.fallback](s.stage3)
     : !s.stage3 && unranked ? "This is one member’s answer."
-    : `The answer rests on ${count(there, "answer")}${voters.length > 0 && !unranked ? ` and ${count(votes, "ballot")}` : ""}.`;
+    : `The answer is based on ${count(there, "answer")}${voters.length > 0 && !unranked ? ` and ${count(votes, "ballot")}` : ""}.`;
   return el("p", {}, el("strong", {}, "Degraded. "), `${lack.replace(/^./, (letter) => letter.toUpperCase())} ${basis}`.trim());
 }
 

@@ -43,7 +43,7 @@ export function preference(id, seen, written) {
       trouble.replaceChildren();
       const preferred = choices.querySelector("input:checked")?.value;
       if (!preferred && !rating.value) {
-        said.textContent = "Choose an answer, or a rating, first.";
+        said.textContent = "Choose an answer or a rating first.";
         return;
       }
       button.disabled = true;
@@ -52,14 +52,14 @@ export function preference(id, seen, written) {
         await feedback(id, {
           ...(preferred ? { preferred, over: over() } : {}), ...(rating.value ? { rating: Number(rating.value) } : {}),
         });
-        said.textContent = "Stored. You can change your opinion and send it again.";
+        said.textContent = "Saved. You can change your choice and send it again.";
       } catch (error) {
         trouble.replaceChildren(problem(error));
       } finally {
         button.disabled = false;
       }
     },
-  }, el("fieldset", {}, el("legend", {}, "Of the answers that you have opened, you prefer"), hint, choices),
+  }, el("fieldset", {}, el("legend", {}, "Which of the answers that you opened do you prefer?"), hint, choices),
   el("div", { class: "row" }, el("label", { for: "rating" }, "The final answer is "), rating, button), said, trouble);
   draw();
   return { form, draw };

@@ -65,11 +65,11 @@ export async function list(place, title, signal, filter, pages) {
 // nothing says why a list is empty, and what the reader can do.
 function nothing({ q, status, council, since }, pages) {
   if (q || status || council || since) {
-    return [el("p", { class: "hint" }, "No session matches."), el("button", { type: "button", onclick: pages.all }, "Show all")];
+    return [el("p", { class: "hint" }, "No session matches this search."), el("button", { type: "button", onclick: pages.all }, "Show all")];
   }
-  return [el("p", { class: "hint" }, "None yet. ",
-    pages ? [el("a", { href: "#/" }, "Ask a question"), ", and its answer"] : "Ask a question, and its answer",
-    " stays here for the time that the daemon’s settings say. Your browser keeps nothing of it after you close this tab.")];
+  return [el("p", { class: "hint" }, "No sessions yet. ",
+    pages ? el("a", { href: "#/" }, "Ask a question") : "Ask a question",
+    ". The daemon keeps the answer here for as long as its settings say. Your browser keeps nothing after you close this tab.")];
 }
 
 // keep counts the time of running sessions, and shows how they end.

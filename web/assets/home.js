@@ -15,12 +15,12 @@ const carried = {
   mode: (mode) => (mode === (council?.mode ?? "council") ? null : `the mode is ${mode}`),
   first: (n) => (n === council?.first ? null : `${count(n, "member")} ${n === 1 ? "is" : "are"} asked first`),
   answer_form: (form) => (JSON.stringify(form) === JSON.stringify(council?.answer_form) ? null : `the answer is ${formed(form)}`),
-  data_class: (name) => `the data is of the class ${name}`,
-  output_schema: () => "the answer has to fit a JSON Schema",
+  data_class: (name) => `the data class is ${name}`,
+  output_schema: () => "the answer must match a JSON Schema",
   order: (order) => (order === "balanced" ? null : `the order is ${order}`),
-  timeout_seconds: (s) => `it takes at most ${lasting(1000 * s)}`,
-  max_total_tokens: (n) => `it uses at most ${count(n, "token")}`,
-  on_partial: (choice) => (choice === "refuse" ? "an answer of only part of the council is refused" : null),
+  timeout_seconds: (s) => `the time limit is ${lasting(1000 * s)}`,
+  max_total_tokens: (n) => `the limit is ${count(n, "token")}`,
+  on_partial: (choice) => (choice === "refuse" ? "an answer from only part of the council is refused" : null),
 };
 
 let draft = kept("draft"); // the content of the form, in the form of POST /v1/council

@@ -5,7 +5,7 @@ import { count, el } from "./dom.js";
 import { markdown } from "./markdown.js";
 
 const title = "Map of disagreement";
-const reading = "As the chairman reads it: the quotes are checked, not that they contradict each other.";
+const reading = "This is how the chairman reads the answers. councild has checked that each quote is in its answer, but not that the quotes contradict each other.";
 const entries = 3; // of a list; the others are folded
 const openQuotes = 6; // quotes of the first dispute that are shown unfolded
 
@@ -14,17 +14,17 @@ function noMap({ reason }, synthesis) {
   const unwritten = ["top_ranked", "first_answer"].includes(synthesis?.fallback);
   const why = {
     no_map: unwritten ? "no chairman could write the final answer" : "the chairman wrote none",
-    not_json: "the chairman wrote something else in its place",
-    schema: "the chairman wrote it in another form",
+    not_json: "the chairman wrote something else instead",
+    schema: "the chairman’s map does not have the required form",
     cut_off: "the chairman’s reply was cut off",
-    quotes_invented: "more than half of the chairman’s quotes stand in no answer",
+    quotes_invented: "more than half of the chairman’s quotes are not in any answer",
   }[reason] ?? reason;
   return `No map of disagreement: ${why}.`;
 }
 
 const members = ({ quotes }) => [...new Set(quotes.map((q) => q.model))].join(", ");
 
-const leftOut = (n) => `${count(n, "quote")} left out: not in the answers, or no support for the entry.`;
+const leftOut = (n) => `${count(n, "quote")} left out, because ${n === 1 ? "it is not in an answer or does" : "they are not in an answer or do"} not support the entry.`;
 
 // strip returns the nodes that show a map. point is called with a quote that the reader selects.
 export function strip(map, synthesis, point) {

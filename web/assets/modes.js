@@ -25,7 +25,7 @@ export const fewFirst = (first, n) => `${first} of ${n} ${first === 1 ? "is" : "
 export function decided({ asked, why }) {
   const names = all(asked), one = asked.length === 1;
   return {
-    same_answer: `${names} gave the same answer, which is no proof. How often such answers are right here is not known.`,
+    same_answer: `${names} gave the same answer, so the others were not asked. The same answer can still be wrong, and it is not known how often that happens here.`,
     asked_alone: `Only ${names} was asked.`,
     different: `${names} gave different answers, so the whole council was asked.`,
     unreadable: `The answers of ${names} cannot be compared, because one does not have the form asked for. `
@@ -42,11 +42,11 @@ export function origin({ answer_from: from, metadata: { first }, stage1 }) {
   const equals = tied?.length ? all([model, ...tied]) : null;
   const verbatim = `The answer of ${model}, word for word.`;
   return {
-    top: equals ? `${verbatim} The answers of ${equals} were ranked first together, and the seed drew this one.`
+    top: equals ? `${verbatim} The answers of ${equals} share the first rank. The seed picked this one.`
       : `The answer of ${model}, ranked first, word for word.`,
-    commonest: `${equals ? `The answers of ${equals} are equally frequent, and the seed drew this one`
+    commonest: `${equals ? `The answers of ${equals} are equally frequent. The seed picked this one`
       : `The most frequent answer${votes ? `: ${votes} of ${stage1.length} members` : ""}`}. In the words of ${model}.`,
     only: `The answer of ${model}, the only one asked, word for word.`,
-    first: first && !first.convened ? verbatim : `There is no ranking: this is the first answer, by ${model}, word for word.`,
+    first: first && !first.convened ? verbatim : `There is no ranking. This is the first answer, by ${model}, word for word.`,
   }[rule] ?? "";
 }

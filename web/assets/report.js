@@ -15,7 +15,7 @@ export async function leaderboard(section, signal, _, query) {
   if (query.get("scope") === "events") return eventBoard(section, signal, query);
   if (!await open("leaderboard", "v1/leaderboard", section, signal, query)) return;
   if ((await get("v1/councils")).takes_events && !signal.aborted) {
-    section.append(el("p", {}, el("a", { href: "#/leaderboard?scope=events" }, "The board over the events of other organisations")));
+    section.append(el("p", {}, el("a", { href: "#/leaderboard?scope=events" }, "Leaderboard from the events of other organisations")));
   }
 }
 
@@ -54,12 +54,12 @@ async function eventBoard(section, signal, query) {
     plot(`${title}, with 95 % interval`, rows.map((e) => ({
       label: name(e), estimate: e.mean, lower: e.ci_lower, upper: e.ci_upper, note: count(e.organisations, "organisation"),
     })), range),
-    folded(title, [{ title: "Of", cell: name }, ...columns], rows, true));
+    folded(title, [{ title: "Name", cell: name }, ...columns], rows, true));
   place.replaceChildren(
     el("p", { class: "lead" }, "Each figure is the mean over organisations that agreed to send events. Each organisation counts once, with its own mean."),
-    el("p", { class: "hint" }, `A row takes ${b.min_organisations} organisations with ${b.min_sessions} sessions each. `
-      + "It changes once a day at most, and only with groups of organisations, so that no one can tell what a single organisation sent."),
-    b.models.length + b.bias.length > 0 ? "" : el("p", {}, b.day ? `On ${b.day} there were too few events.` : "The events were not looked at yet."),
+    el("p", { class: "hint" }, `A row needs at least ${b.min_organisations} organisations with ${b.min_sessions} sessions each. `
+      + "It changes at most once a day, and only by groups of organisations, so that nobody can see what a single organisation sent."),
+    b.models.length + b.bias.length > 0 ? "" : el("p", {}, b.day ? `On ${b.day} there were too few events.` : "The events have not been evaluated yet."),
     b.models.length ? figure("Models", b.models, (e) => e.model, { low: 0, high: 1 }) : "",
     ...b.bias.map((e) => figure(indicators[e.metric].title, [e], () => "All organisations", indicators[e.metric])));
 }
@@ -74,7 +74,7 @@ const choices = {
 
 const labels = {
   sessions: "Newest sessions, 0 for all", days: "Days back, 0 for all", since: "From", until: "Before",
-  reviewer: "Reviewer, or how it begins", model: "Model, or how it begins", category: "Category", language: "Language",
+  reviewer: "Reviewer, or the start of its name", model: "Model, or the start of its name", category: "Category", language: "Language",
   config_version: "Council version", model_version: "Model version", split: "Split by",
 };
 

@@ -163,8 +163,8 @@ function layout(section, signal, id) {
   const next = el("span", { "aria-hidden": "true" }); // hidden from screen readers, because it changes each second
   const retry = el("button", { type: "button" }, "Try now");
   const line = el("div", { class: "notice lost", role: "alert", hidden: true }, el("p", {}, "The connection to the daemon is lost. "
-    + "The session goes on if the daemon is still running. If the daemon has stopped, the session goes on after a restart "
-    + "only where sessions are kept on disk. ", next), retry);
+    + "The session continues if the daemon is still running. If the daemon has stopped, the session continues after a restart, "
+    + "but only if the daemon keeps sessions on disk. ", next), retry);
   const notices = el("div", { role: "alert" });
   const stop = el("button", {
     type: "button", onclick: async () => {
@@ -216,7 +216,7 @@ function layout(section, signal, id) {
   const ranking = el("div", { class: "ranking" }), audit = el("div", { class: "audit" }), versions = el("div");
   const wholeReviews = el("div", { class: "reviews" }, el("h3", {}, "Ballots"), el("p", { class: "hint" },
     "Each reviewer saw the other answers without names, in an order of its own. "
-    + "So a letter means another answer in each review. The table beside a review is its key."), reviews.list);
+    + "So the same letter means a different answer in each review. The table next to a review shows which."), reviews.list);
   const judging = part("Judged", "How it was judged", el("details", { class: "fold" },
     el("summary", {}, "Ranking, ballots, audit, versions"), ranking, wholeReviews, audit, versions));
   const more = el("div", { class: "tools more" });
@@ -417,7 +417,7 @@ function layout(section, signal, id) {
       const { aggregate_rankings: rows } = t, ranks = rows.map((row) => row.final_rank);
       ranking.replaceChildren(el("h3", {}, "Ranking"), ...standings(t));
       audit.replaceChildren(el("h3", {}, "Audit"), el("p", {}, verdict(t)),
-        el("details", { class: "fold" }, el("summary", {}, "What the audit looked at"), findings(t)));
+        el("details", { class: "fold" }, el("summary", {}, "What the audit checked"), findings(t)));
       agreed.textContent = t.agreement.sentence;
       for (const { model, final_rank: rank } of rows) answers.seats.get(model)?.rank(rank, ranks);
       for (const [model, seat] of answers.seats) opinions(seat, model, ballots);
@@ -426,7 +426,7 @@ function layout(section, signal, id) {
         tab.focus({ preventScroll: true });
         tab.scrollIntoView({ block: "center" });
       } }, model);
-      const title = "Share of the votes, by Borda count: 1 is always first, 0 always last";
+      const title = "Borda score, from 0 (always last) to 1 (always first)";
       ranked.replaceChildren(el("h2", {}, "Ranking"), ranks.every((rank) => rank == null) ? el("p", { class: "hint" }, "Not ranked.")
         : el("ul", { class: "ranked" }, rows.map(({ model, final_rank: rank, borda_normalized: share }) => el("li", {},
           el("span", { class: "place" }, nth(rank, ranks)), go(model),
@@ -504,7 +504,7 @@ function layout(section, signal, id) {
       over(neutral ? "■" : "✗", ["cancelled", "interrupted"].includes(body.code));
       answers.order([]);
       const shown = problem({
-        body: neutral ? { title: "Cancelled", detail: "what had arrived is below" } : { ...body, errors: shared(body.errors ?? []) },
+        body: neutral ? { title: "Cancelled", detail: "what arrived before that is below" } : { ...body, errors: shared(body.errors ?? []) },
       });
       if (neutral) shown.classList.remove("bad");
       notices.append(shown);

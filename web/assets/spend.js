@@ -62,8 +62,8 @@ export async function spend(section, signal, _, query) {
     limits.length ? el("p", {}, limits.map((l) => l.sentence).join(" ")) : "",
     ...(rows.length === 0 ? []
       : reports.map((r) => el("section", { class: "figure" }, el("h2", {}, `By ${r.by}`), costs(kinds[r.by], r)))),
-    rows.length === 0 ? "" : el("p", { class: "hint" }, "A session belongs to the day on which it began. The cost of calls that failed or were cut off "
-      + "is uncertain. They count with the most that they can have cost."));
+    rows.length === 0 ? "" : el("p", { class: "hint" }, "A session counts for the day on which it began. If a call failed or was cut off, "
+      + "its cost is uncertain. The sums contain the most that it can have cost."));
 }
 
 function costs(title, { by, rows }) {
@@ -72,7 +72,7 @@ function costs(title, { by, rows }) {
     { title, cell: ({ key }) => (by === "day" ? el("time", { datetime: key }, key) : key || "not known") },
     { title: "Cost", numeric: true, cell: (r) => [bar(most > 0 ? r.total_usd / most : 0), usd(r.total_usd)] },
     { title: "Uncertain", numeric: true, cell: (r) => usd(r.uncertain_usd) },
-    { title: "Unknown calls", numeric: true, cell: (r) => String(r.unknown_calls) },
+    { title: "Calls of unknown cost", numeric: true, cell: (r) => String(r.unknown_calls) },
     { title: "Calls", numeric: true, cell: (r) => String(r.calls) },
     { title: "Sessions", numeric: true, cell: (r) => String(r.sessions) },
   ], rows);
