@@ -42,7 +42,7 @@ func TestEventBoard(t *testing.T) {
 	p.until(`document.querySelector('#leaderboard [aria-current]')?.textContent === "7"`)
 
 	p = open(t, daemon(t, nil, members()...), "#/leaderboard")
-	p.says("#leaderboard", "No session holds a ballot that counts yet.")
+	p.says("#leaderboard", "No session has a ballot that counts yet.")
 	if strings.Contains(p.text("#leaderboard"), "events of other organisations") {
 		t.Error("there is a way to a board that does not exist")
 	}

@@ -110,7 +110,7 @@ func alongside(changed []Alongside) string {
 	for i, a := range changed {
 		texts[i] = fmt.Sprintf("%s %s (%s to %s)", a.What, a.Name, a.Before, a.After)
 	}
-	return " Also changed then: " + strings.Join(texts, ", ") + "."
+	return " Changed at the same time: " + strings.Join(texts, ", ") + "."
 }
 
 // thirds returns the first and the last third of a stretch.

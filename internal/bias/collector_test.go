@@ -89,7 +89,7 @@ func TestReportByHand(t *testing.T) {
 		return Metric{
 			Name: name, Unit: unit, Method: method, PointEstimate: figure, CILower: low, CIUpper: high,
 			SampleSize: 10, Records: 40, Clusters: 10, WindowStart: &start, WindowEnd: &end,
-			Confidence: ConfidencePreliminary, Kind: KindDescription, Verdict: new(VerdictInsufficient), Reason: "10 of the 20 sessions that a verdict takes",
+			Confidence: ConfidencePreliminary, Kind: KindDescription, Verdict: new(VerdictInsufficient), Reason: "a verdict needs 20 sessions, and there are 10",
 			Members: []Metric{},
 		}
 	}
@@ -99,7 +99,7 @@ func TestReportByHand(t *testing.T) {
 		SchemaVersion: "2.0.0", GeneratedAt: now, Status: StatusOK,
 		Apart: []string{}, Versions: []VersionChange{},
 		Headline: "Nothing proven: these records leave 9 of 9 figures untested. Not tested: effect of length, effect of the place, reward for length, " +
-			"favour for own answers, favour for the own family, difference in level, favour for another model, pull of the first answer, change of level",
+			"favour for own answers, favour for own family, difference in level, favour for another model, pull of the first answer, change of level",
 
 		Window:  Window{Start: &start, End: &end, Sessions: 10, Records: 50},
 		Levels:  Levels{BelowHigh: 0.03, High: 0.05},
@@ -495,15 +495,15 @@ func TestUndefinedFigures(t *testing.T) {
 		}, "undefined: the scores do not vary, or the lengths do not", ""},
 		{"no positions", func(_ int, r *council.BiasMetricRecord) {
 			r.Position = nil
-		}, "", "0 sessions hold a score and a place: 10 are needed"},
+		}, "", "0 sessions have a score and a place, and 10 are needed"},
 		{"positions in nine sessions", func(i int, r *council.BiasMetricRecord) {
 			if i >= 9*12 {
 				r.Position = nil
 			}
-		}, "", "9 sessions hold a score and a place: 10 are needed"},
+		}, "", "9 sessions have a score and a place, and 10 are needed"},
 		{"no scores", func(_ int, r *council.BiasMetricRecord) {
 			r.ScoreValue = nil
-		}, "0 sessions hold a score and a length: 10 are needed", "0 sessions hold a score and a place: 10 are needed"},
+		}, "0 sessions have a score and a length, and 10 are needed", "0 sessions have a score and a place, and 10 are needed"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			records := recordsOf(25)

@@ -67,7 +67,7 @@ func TestBothSizes(t *testing.T) {
 	r := collect(unlimited, inWorld(1, 100, 5, true, biassim.World{Base: 8}, biassim.Effects{SelfBy: []float64{0, 0, 1.5}})).Report(t.Context())
 	m := byName(r.Metrics)[selfName]
 	if m.OwnScale == nil || !(0 < *m.OwnScale && *m.OwnScale < *m.PointEstimate-notableDifference) ||
-		!strings.Contains(r.Headline, "on scales that end") {
+		!strings.Contains(r.Headline, "on the reviewers' own scales") {
 		t.Errorf("%+v: %s", m, r.Headline)
 	}
 	r = collect(unlimited, inWorld(1, 100, 5, true, biassim.World{Base: 5}, biassim.Effects{Self: 0.5})).Report(t.Context())
@@ -106,7 +106,7 @@ func TestCannotBeTold(t *testing.T) {
 		"one question": {change(func(r *council.BiasMetricRecord) bool {
 			r.QueryHash = new("the same")
 			return true
-		}), "count as 1,"},
+		}), "count as 1:"},
 		"separated: its own answers get a 10, others a 5": {change(func(r *council.BiasMetricRecord) bool {
 			r.ScoreValue = new(5.)
 			if r.Own {

@@ -35,11 +35,11 @@ const (
 		"the answers are, and the effects of favour, in points on a scale without ends and steps; errors by " +
 		"leaving out one question at a time (CR3)"
 	leastSquares   = "least squares within sessions; errors by leaving out one question at a time (CV3)"
-	noPositions    = "no session tells the place at which each answer was shown"
-	sharedOrder    = "the reviewers of each session saw one order, so the place cannot be told from quality"
-	noOwn          = "own answers were not reviewed in enough sessions (%s says in how many they are)"
+	noPositions    = "no session records the place at which each answer was shown"
+	sharedOrder    = "all reviewers of a session saw the same order, so the records cannot separate place from quality"
+	noOwn          = "own answers were reviewed in too few sessions (%s sets in how many)"
 	noFamily       = "no reviewer scored another model of its family"
-	notSeparable   = "the records cannot tell it from the other effects"
+	notSeparable   = "the records cannot separate it from the other effects"
 	oneSession     = "it rests on a single session"
 	noVariation    = "every session gives exactly the same figure, so there is no variation to test it against"
 	notComparable  = "the reviewers cannot be compared: no chain of common candidates links them"
@@ -52,8 +52,8 @@ const (
 	sameProducts   = "undefined: the products are the same for every question"
 	fewSessions    = "there are fewer sessions than places"
 	nearlyConstant = "the reviewer gives nearly always the same score here"
-	beyondScale    = "the estimate is larger than the scale: the records cannot tell it from the other effects"
-	tooLittle      = "too little data: not even the largest effect on the scale would be found in four of five such windows"
+	beyondScale    = "the estimate is larger than the scale: the records cannot separate it from the other effects"
+	tooLittle      = "too little data to find even the largest effect on the scale with a probability of 80 %"
 	neverRuledOut  = "this test can show an effect, but never rule one out: its estimate is about a third of the true effect"
 	shrinks        = noEffect + "; " + neverRuledOut
 )
@@ -211,7 +211,7 @@ func (h *findings) harshness() Metric {
 func (h *findings) askForOwn(family []Metric) {
 	for i := range family {
 		if m := &family[i]; m.Name == selfName && m.Is(VerdictInsufficient) {
-			m.Reason += fmt.Sprintf("; own answers are on slates in %d of %d sessions: raise %s, or widen the window",
+			m.Reason += fmt.Sprintf("; reviewers saw their own answers in %d of %d sessions: raise %s, or choose a longer window",
 				h.self.sessions, len(h.w.sessions), h.c.o.Settings.Of(council.SettingSelfReviewRate))
 		}
 	}

@@ -60,7 +60,7 @@ func TestVerdictsOnVectors(t *testing.T) {
 	}
 	const headline = "Favour found: answers at place 1 score 0.4 points higher than the others (0.3 to 0.6); " +
 		"reviewers score their own answers 0.6 points higher than the others do (0.4 to 0.9); " +
-		"for each point that the first answer is better, those behind it score 0.3 points lower (0.2 to 0.3)"
+		"for each point that the first answer is better, the answers after it score 0.3 points lower (0.2 to 0.3)"
 	if planted.Headline != headline {
 		t.Errorf("headline: %s", planted.Headline)
 	}
@@ -71,8 +71,8 @@ func TestVerdictsOnVectors(t *testing.T) {
 			t.Errorf("without a bias: %s is %q", name, verdict)
 		}
 	}
-	text := "Nothing proven. With 40 sessions these would have been found in four of five such windows: an effect that all " +
-		"reviewers share, of 0.3 points (favour for own answers) to 0.6 points (favour for the own family); " +
+	text := "Nothing proven. With 40 sessions these would have been found with a probability of 80 %: an effect that all " +
+		"reviewers share, of 0.3 points (favour for own answers) to 0.6 points (favour for own family); " +
 		"an effect of one reviewer alone, of 0.9 points (effect of the place) to 1.4 points (favour for another model)"
 	if null.Headline != text {
 		t.Errorf("headline: %s", null.Headline)
@@ -151,7 +151,7 @@ func TestPlantedBiasesAreFound(t *testing.T) {
 		{"family", biassim.Effects{Family: 0.8}, "family_affinity ", VerdictFavour, "eviewers score other answers of their own provider 0."},
 		{"harshness", biassim.Effects{Harshness: []float64{0, 0, 0, -1}}, "harshness google/m3", VerdictDiffers, "google/m3 scores "},
 		{"pair", biassim.Effects{Pair: map[[2]int]float64{{2, 4}: 1.5}}, "affinity anthropic/m2>meta/m4", VerdictFavour, "anthropic/m2 scores meta/m4 1."},
-		{"anchoring", biassim.Effects{Anchoring: -0.4}, "anchoring ", VerdictFavour, "or each point that the first answer is better, those behind it score 0."},
+		{"anchoring", biassim.Effects{Anchoring: -0.4}, "anchoring ", VerdictFavour, "or each point that the first answer is better, the answers after it score 0."},
 		{"drift", biassim.Effects{Drift: []float64{0, 2}}, "drift openai/m1", VerdictChanged, "openai/m1 became 1."},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -290,7 +290,7 @@ func TestGuests(t *testing.T) {
 	metrics := byName(collect(unlimited, records).Report(t.Context()).Metrics)
 	for _, name := range []string{"harshness|guest/g", "length_slope_deviation|guest/g", "pair|guest/g>openai/m0"} {
 		if m := metrics[name]; m.PointEstimate != nil || *m.Verdict != VerdictInsufficient || m.Clusters != 9 ||
-			m.Reason != "9 of the 10 sessions that a test takes" {
+			m.Reason != "a test needs 10 sessions, and there are 9" {
 			t.Errorf("%s: %+v", name, m)
 		}
 	}

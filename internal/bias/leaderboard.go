@@ -238,7 +238,7 @@ func rankable(rows []row) int {
 // worth returns a sentence that says how certain the places of a leaderboard are.
 func worth(sessions int, entries []LeaderboardEntry) string {
 	if sessions == 1 {
-		return "One session is one draw: expect these places to change with the next."
+		return "This is only one session: expect these places to change with the next one."
 	}
 	open := 0
 	for _, e := range entries {

@@ -85,7 +85,7 @@ func TestLeaderboardByHand(t *testing.T) {
 			Sessions: 2, Entries: both, Note: "No place is certain: the intervals leave more than one place open for every model.",
 		}},
 		Categories: []bias.Category{{Category: "math", Sessions: 1, Boards: []bias.Board{{
-			Sessions: 1, Entries: math1, Note: "One session is one draw: expect these places to change with the next.",
+			Sessions: 1, Entries: math1, Note: "This is only one session: expect these places to change with the next one.",
 		}}}},
 	}
 	if diff := cmp.Diff(want, board(bias.Options{}, council.PolicyAvailable, records)); diff != "" {
@@ -285,7 +285,7 @@ func TestLeaderboardRanksOldBallotsByScore(t *testing.T) {
 // that, and not that there are none.
 func TestReportOfAnEarlySchemaSaysWhyItHasNoPositions(t *testing.T) {
 	for schema, want := range map[string]string{
-		"1.0.0": "are not trusted", "1.1.0": "are not trusted", council.RecordSchema: "no session tells the place",
+		"1.0.0": "are not trusted", "1.1.0": "are not trusted", council.RecordSchema: "no session records the place",
 	} {
 		c := bias.NewCollector(bias.Options{Now: today})
 		for s := range 30 {

@@ -230,9 +230,9 @@ func (c *Collector) describe(m *Metric, what string) bool {
 	switch {
 	case m.Clusters < preliminaryFrom:
 		m.Verdict = new(VerdictInsufficient)
-		m.Reason = fmt.Sprintf("%d sessions hold %s: %d are needed", m.Clusters, what, preliminaryFrom)
+		m.Reason = fmt.Sprintf("%d sessions have %s, and %d are needed", m.Clusters, what, preliminaryFrom)
 		if m.Clusters < m.SampleSize {
-			m.Reason = fmt.Sprintf("%d sessions that asked %d questions hold %s: %d questions are needed",
+			m.Reason = fmt.Sprintf("%d sessions with %d different questions have %s, and %d questions are needed",
 				m.SampleSize, m.Clusters, what, preliminaryFrom)
 		}
 		return false
@@ -318,11 +318,10 @@ func (m *Metric) missing(reason string) {
 // the same question or tell little about the figure, the reason also says how many sessions count.
 func (m *Metric) tooFew(needed int, what string) string {
 	if m.Clusters < m.SampleSize {
-		return fmt.Sprintf("%d sessions count as %d, because sessions that asked one question count once, "+
-			"and sessions that tell little of this do not count: "+
-			"%s takes %d", m.SampleSize, m.Clusters, what, needed)
+		return fmt.Sprintf("%s needs %d sessions, and these %d count as %d: sessions that asked the same question count once, "+
+			"and sessions that tell little about this do not count", what, needed, m.SampleSize, m.Clusters)
 	}
-	return fmt.Sprintf("%d of the %d sessions that %s takes", m.Clusters, needed, what)
+	return fmt.Sprintf("%s needs %d sessions, and there are %d", what, needed, m.Clusters)
 }
 
 // set fills in the figure of an effect and its test.
@@ -497,7 +496,7 @@ func (c *Collector) setVerdict(m *Metric) {
 		}
 	case m.passes():
 		verdict = m.Kind.Found()
-		reason = fmt.Sprintf("q = %.2g, and at least %.2g %s", *m.QValue, *m.Delta, m.Unit)
+		reason = fmt.Sprintf("q = %.2g, and the effect is at least %.2g %s", *m.QValue, *m.Delta, m.Unit)
 		if m.Kind == KindLevel {
 			reason += "; ranks do not depend on it"
 		}
@@ -507,7 +506,7 @@ func (c *Collector) setVerdict(m *Metric) {
 		verdict = m.Kind.none()
 		reason = fmt.Sprintf("the 90 %% interval lies within %.2g %s", *m.Delta, m.Unit)
 	case m.significant():
-		reason = fmt.Sprintf("its interval leaves out 0, but the estimate is smaller than the least that counts, %.2g %s", *m.Delta, m.Unit)
+		reason = fmt.Sprintf("the interval excludes 0, but the estimate is smaller than %.2g %s, the smallest effect that counts", *m.Delta, m.Unit)
 	case m.MinimumDetectableEffect == nil:
 		verdict = VerdictInsufficient
 		reason = tooLittle
@@ -521,10 +520,10 @@ func (c *Collector) setVerdict(m *Metric) {
 // notShown returns the reason of a metric without a shown effect. It says which effect would have been found.
 func (m *Metric) notShown() string {
 	if s := m.DetectableSingle; s != nil && *s > *m.MinimumDetectableEffect {
-		return fmt.Sprintf("no effect shown; one of %.2f %s that all reviewers share would have been found in four of five such windows, "+
+		return fmt.Sprintf("no effect shown; one of %.2f %s that all reviewers share would have been found with a probability of 80 %%, "+
 			"and one of %.2f that a single reviewer has", *m.MinimumDetectableEffect, m.Unit, *s)
 	}
-	return fmt.Sprintf("no effect shown; one of %.2f %s would have been found in four of five such windows",
+	return fmt.Sprintf("no effect shown; one of %.2f %s would have been found with a probability of 80 %%",
 		*m.MinimumDetectableEffect, m.Unit)
 }
 

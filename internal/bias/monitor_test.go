@@ -201,7 +201,7 @@ func TestMonitorNeedsSessions(t *testing.T) {
 		t.Errorf("%s after 100 sessions: %v", m.Status, alarms(m))
 	}
 	for headline, reason := range map[string]string{
-		"self_preference": "own answers were not reviewed in enough sessions", shadowPreference: "there are no shadow sessions",
+		"self_preference": "own answers were reviewed in too few sessions", shadowPreference: "there are no shadow sessions",
 	} {
 		if w := watched(t, m, headline); w.LogE != nil || w.PointEstimate != nil || !strings.HasPrefix(w.Reason, reason) {
 			t.Errorf("%s: log e = %v: %s", headline, w.LogE, w.Reason)
@@ -216,7 +216,7 @@ func TestMonitorNeedsSessions(t *testing.T) {
 		records[i].QueryHash = &hash
 	}
 	m = collect(o, records).Monitor(t.Context(), nil)
-	if w := watched(t, m, "position"); w.LogE != nil || !strings.Contains(w.Reason, "takes 100") {
+	if w := watched(t, m, "position"); w.LogE != nil || !strings.Contains(w.Reason, "needs 100") {
 		t.Errorf("position: log e = %v: %s", w.LogE, w.Reason)
 	}
 	if m := NewCollector(unlimited).Monitor(t.Context(), nil); m.Window.Start != nil || m.SessionsNeeded != 100 {

@@ -50,6 +50,9 @@ type Summary struct {
 	More         string `json:"more"`
 }
 
+// NoSessions is what a report says if it has no sessions and no filter left records out.
+const NoSessions = "No sessions in this window: ask some questions, or choose a longer window."
+
 const (
 	mostFindings = 3
 	mostAlso     = 5
@@ -88,7 +91,7 @@ func questionForms() []questionForm {
 			"differs", "no difference of this size",
 		},
 		{
-			"first_answer", "Do reviewers judge apart from the first answer they see?", "the first answer",
+			"first_answer", "Do reviewers judge independently of the first answer they see?", "the first answer",
 			[]string{anchoringName},
 			"effect found", "no effect of this size",
 		},
@@ -152,7 +155,7 @@ func (c *Collector) answer(a questionForm, figures []*Metric, r *Report) Questio
 		}
 	case "favour":
 		if !slices.Contains(q.Figures, styleName) {
-			q.Also = append(q.Also, "Favour for the own style is not measured.")
+			q.Also = append(q.Also, "Favour for a reviewer's own style is not measured.")
 		}
 	case "agreement":
 		q.Also = append(q.Also, contradictions(r.Pairs)...)
@@ -165,7 +168,7 @@ func (c *Collector) answer(a questionForm, figures []*Metric, r *Report) Questio
 	}
 	q.ToDo = c.toDo(a.id, &q, worst, r)
 	if self := figures[0]; self.Name == selfName && self.Is(VerdictNotIdentified) {
-		q.ToDo = strings.TrimSpace(q.ToDo + " To learn about own answers, raise " + c.o.Settings.Of(council.SettingSelfReviewRate) + ".")
+		q.ToDo = strings.TrimSpace(q.ToDo + " To measure this for own answers, raise " + c.o.Settings.Of(council.SettingSelfReviewRate) + ".")
 	}
 	return q
 }
@@ -237,7 +240,7 @@ func (m *Metric) said() string {
 	if m.CILower != nil && m.CIUpper != nil {
 		within = fmt.Sprintf(" (%.2f to %.2f)", *m.CILower, *m.CIUpper)
 	}
-	return fmt.Sprintf("The reviewers of a session agree to %.2f%s: 1 is the same order of the answers, 0 is no agreement.",
+	return fmt.Sprintf("Agreement between the reviewers of a session is %.2f%s: 1 means the same order of the answers, 0 means no agreement.",
 		*m.PointEstimate, within)
 }
 
@@ -253,7 +256,7 @@ func (m *Metric) others() []string {
 	var said []string
 	for i, member := range all {
 		if i == mostAlso {
-			return append(said, fmt.Sprintf("And %d more, which the table has.", len(all)-mostAlso))
+			return append(said, fmt.Sprintf("The table shows %d more.", len(all)-mostAlso))
 		}
 		said = append(said, member.Sentence)
 	}
@@ -303,7 +306,7 @@ func (q *Question) changes(r *Report) {
 
 // toDo says what the reader can do about an answer.
 func (c *Collector) toDo(id string, q *Question, m *Metric, r *Report) string {
-	const balanced = "Keep the order “balanced”: every answer then stands at each place about equally often, so that none gains."
+	const balanced = "Keep the order “balanced”: it shows every answer at each place about equally often, so that no answer gains."
 	who, _, _ := strings.Cut(m.Subject, ">")
 	switch {
 	case m.Is(VerdictFavour):
@@ -316,28 +319,28 @@ func (c *Collector) toDo(id string, q *Question, m *Metric, r *Report) string {
 		case anchoringName:
 			return balanced
 		case slopesName:
-			return "Replace " + who + " as a reviewer, or ask for answers of one length."
+			return "Replace " + who + " as a reviewer, or ask for answers of the same length."
 		case selfName:
-			return "No ranking moved, because votes leave out own answers. Trust no model alone with its own work."
+			return "Rankings are not affected, because votes for own answers do not count. Do not let a model alone judge its own work."
 		case familyName:
-			return "Take members of more families. Until then, look at the ranking without the reviews inside the family."
+			return "Add members of other families. Until then, look at the ranking without the reviews inside the family."
 		case affinityName:
 			return "Look at the leaderboard without the reviews of " + who + ". If it differs, replace " + who + "."
 		}
 		return "Compare the ranking with what people prefer before you rely on it."
 	case q.Verdict != nil && *q.Verdict == VerdictChanged:
-		return "Read the sessions before and after the change apart, by their days."
+		return "Make one report for the days before the change and another one for the days after it."
 	case m.Is(VerdictDiffers):
 		return "Compare places, or the calibrated scores under “All figures”. Do not compare raw scores of different reviewers."
 	case m.Is(VerdictAssociation):
-		return "See whether people prefer the longer answers too. If they do not, ask for answers of one length."
+		return "Check whether people prefer the longer answers too. If they do not, ask for answers of the same length."
 	case q.MoreSessions != nil:
-		return fmt.Sprintf("Collect more. If there is no effect, about %s more sessions will rule one out.%s",
+		return fmt.Sprintf("Record more sessions. If there is no effect, about %s more will rule one out.%s",
 			thousands(*q.MoreSessions), r.Window.wider())
 	case m.Is(VerdictNotIdentified) && (m.Reason == sharedOrder || m.Reason == noPositions):
-		return "Ask with the order “balanced”, so that each reviewer sees an order of its own."
+		return "Ask with the order “balanced”, so that each reviewer sees its own order."
 	case id == "agreement" && len(r.Pairs) == 0:
-		return "To see how far each reviewer agrees with itself, run councild probe."
+		return "To see how well each reviewer agrees with itself, run councild probe."
 	}
 	return ""
 }
@@ -347,7 +350,7 @@ func (w Window) wider() string {
 	if w.Newest == 0 || w.Sessions < w.Newest {
 		return ""
 	}
-	return fmt.Sprintf(" The window takes only the newest %d, so widen it.", w.Newest)
+	return fmt.Sprintf(" The report uses only the newest %d sessions, so raise that number too.", w.Newest)
 }
 
 // moreSessions returns about how many more sessions would answer what the figures leave open, or nil if this cannot be
@@ -407,7 +410,7 @@ func (c *Collector) brief(w *window, r *Report, found summary) Summary {
 		Result: found.result, Window: r.Window.says(w.clusters),
 	}
 	for _, effect := range found.could {
-		s.CouldFind = append(s.CouldFind, capital(effect)+" would have been found in four of five such windows.")
+		s.CouldFind = append(s.CouldFind, capital(effect)+" would have been found with a probability of 80 %.")
 	}
 	versions := map[string]bool{}
 	took := make([]bool, len(w.names))
@@ -432,14 +435,18 @@ func (c *Collector) brief(w *window, r *Report, found summary) Summary {
 		}
 		s.Council += "."
 	}
+	isLeftOut := slices.ContainsFunc(r.Filters, func(f Filter) bool { return f.LeftOut > 0 })
+	if r.Window.Start == nil && !isLeftOut {
+		s.Window = NoSessions
+	}
 	if r.SessionsNeeded > 0 {
 		s.Result = r.Headline + "."
 		s.MoreSessions = &r.SessionsNeeded
-		s.More = fmt.Sprintf("%s needed: any figure before that would be chance.", counted(r.SessionsNeeded, "more session"))
+		s.More = fmt.Sprintf("%s needed. Any figure before that would be chance.", counted(r.SessionsNeeded, "more session"))
 		return s
 	}
 	s.findings(r)
-	s.Brackets = "Points are on the scale from 1 to 10. The numbers in brackets are 95 % intervals: one in 20 misses the true size."
+	s.Brackets = "Points are on the scale from 1 to 10. The numbers in brackets are 95 % intervals: one in 20 of them misses the true size."
 	var about []string
 	for i, q := range r.Questions {
 		if q.MoreSessions == nil {
@@ -482,7 +489,7 @@ func (s *Summary) findings(r *Report) {
 // says describes a window in a sentence.
 func (w Window) says(questions int) string {
 	if w.Start == nil {
-		return "No session lies in the window."
+		return "No sessions in this window."
 	}
 	from := w.Start.UTC().Format(time.DateOnly)
 	days := "on " + from
@@ -492,11 +499,11 @@ func (w Window) says(questions int) string {
 	text := fmt.Sprintf("%s asked %s, %s.", counted(w.Sessions, "session"), counted(questions, "question"), days)
 	switch {
 	case w.Newest > 0 && w.Days > 0:
-		text += fmt.Sprintf(" The window takes the newest %d sessions of the last %d days.", w.Newest, w.Days)
+		text += fmt.Sprintf(" The window is the newest %d sessions of the last %d days.", w.Newest, w.Days)
 	case w.Newest > 0:
-		text += fmt.Sprintf(" The window takes the newest %d sessions.", w.Newest)
+		text += fmt.Sprintf(" The window is the newest %d sessions.", w.Newest)
 	case w.Days > 0:
-		text += fmt.Sprintf(" The window takes the last %d days.", w.Days)
+		text += fmt.Sprintf(" The window is the last %d days.", w.Days)
 	}
 	return text
 }

@@ -100,7 +100,7 @@ func TestWorstVerdict(t *testing.T) {
 	if !strings.HasPrefix(favour.Sentence, "Reviewers score their own answers ") {
 		t.Errorf("favour: %s", favour.Sentence)
 	}
-	for _, beginning := range []string{"openai/m1 scores its own answers ", "No favour for the own family shown: ", "No favour for another model shown: "} {
+	for _, beginning := range []string{"openai/m1 scores its own answers ", "No favour for own family shown: ", "No favour for another model shown: "} {
 		if !slices.ContainsFunc(favour.Also, func(text string) bool { return strings.HasPrefix(text, beginning) }) {
 			t.Errorf("no sentence begins with %q: %q", beginning, favour.Also)
 		}
@@ -115,7 +115,7 @@ func TestWorstVerdict(t *testing.T) {
 
 // TestQuestionsOfLittle holds what a report says of no session, of one, and of one reviewer.
 func TestQuestionsOfLittle(t *testing.T) {
-	for n, window := range map[int]string{0: "No session lies in the window.", 1: "1 session asked 1 question, on 2026-03-31."} {
+	for n, window := range map[int]string{0: NoSessions, 1: "1 session asked 1 question, on 2026-03-31."} {
 		r := collect(unlimited, recordsOf(n)).Report(t.Context())
 		if s := r.Summary; len(r.Questions) != 0 || s.Window != window || *s.MoreSessions != 10-n ||
 			s.Result != fmt.Sprintf("Collecting data (%d of 10 sessions).", n) || len(s.Findings) > 0 {
@@ -205,7 +205,7 @@ func TestPartsOfAnswers(t *testing.T) {
 		r.Versions = append(r.Versions, VersionChange{Member: "elm", From: "1", To: "2", Start: now, Sessions: 1})
 	}
 	want := map[string][]string{
-		"level":        {"m7 differs.", "m6 differs.", "m5 differs.", "m4 differs.", "m3 differs.", "And 2 more, which the table has."},
+		"level":        {"m7 differs.", "m6 differs.", "m5 differs.", "m4 differs.", "m3 differs.", "The table shows 2 more."},
 		"first_answer": {"This test can show an effect, but never rule one out: its estimate is about a third of the true effect."},
 		"agreement":    {"elm contradicts itself in 25 % of 20 pairs of answers that it saw in both orders."},
 		"change": append(slices.Repeat([]string{"elm was served as 1 until 31 March 2026, then as 2 in 1 sessions."}, mostAlso),

@@ -40,9 +40,9 @@ func TestReasoningIsAnAssociation(t *testing.T) {
 		silent []string
 		said   string
 	}{
-		"more is better":        {0.6, nil, "An answer after twice the reasoning scores 0.6 points higher"},
-		"more is worse":         {-0.6, nil, "An answer after twice the reasoning scores 0.5 points lower"},
-		"a member does not say": {0.6, []string{"openai/m0"}, "An answer after twice the reasoning scores 0.6 points higher"},
+		"more is better":        {0.6, nil, "An answer with twice the reasoning scores 0.6 points higher"},
+		"more is worse":         {-0.6, nil, "An answer with twice the reasoning scores 0.5 points lower"},
+		"a member does not say": {0.6, []string{"openai/m0"}, "An answer with twice the reasoning scores 0.6 points higher"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := collect(unlimited, reasoned(generated(1, 100, council.OrderBalanced, true, biassim.Effects{}), tc.worth, tc.silent...)).Report(t.Context())

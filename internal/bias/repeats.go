@@ -50,14 +50,14 @@ func (c *Collector) repeats(in []*session) Repeats {
 	r.Questions = len(known)
 	var notes []string
 	if r.Alike > 0 {
-		notes = append(notes, fmt.Sprintf("The report cannot tell whether questions were asked again: of %d sessions that do not say what they asked, "+
-			"%d have answers exactly as long as those of an earlier one. Each counts as a question of its own, "+
+		notes = append(notes, fmt.Sprintf("Some questions may have been asked again. Of %d sessions without a recorded question, "+
+			"%d have answers exactly as long as those of an earlier session. Each counts as a separate question, "+
 			"so the standard errors may be too small.", r.Unknown, r.Alike))
 	}
 	if before && after {
 		r.SecretMade = new(c.o.SecretMade)
-		notes = append(notes, fmt.Sprintf("The report cannot tell which sessions since %s repeat an earlier question: the secret of question keys "+
-			"was made anew then. Such a question counts as two.", c.o.SecretMade.Format("2 January 2006, 15:04 MST")))
+		notes = append(notes, fmt.Sprintf("The secret for question keys was replaced on %s. The report cannot see whether a question "+
+			"was asked both before and after that. Such a question counts as two.", c.o.SecretMade.Format("2 January 2006, 15:04 MST")))
 	}
 	r.Note = strings.Join(notes, " ")
 	return r

@@ -21,7 +21,7 @@ func TestUnknownQuestions(t *testing.T) {
 			func(s, c int) int { return 900 + 7*s + 100*c }, nil, Repeats{Unknown: 12}, "",
 		},
 		"four questions": {
-			func(s, c int) int { return 900 + 7*(s%4) + 100*c }, nil, Repeats{Unknown: 12, Alike: 8}, "cannot tell whether",
+			func(s, c int) int { return 900 + 7*(s%4) + 100*c }, nil, Repeats{Unknown: 12, Alike: 8}, "Some questions may have been asked again",
 		},
 		"one answer repeats": {
 			func(s, c int) int { return 900 + 7*s*(c%2) }, nil, Repeats{Unknown: 12}, "",
@@ -46,13 +46,13 @@ func TestUnknownQuestions(t *testing.T) {
 				}
 			},
 			Repeats{Questions: 5, Unknown: 4, Alike: 3},
-			"of 4 sessions that do not say what they asked, 3 have",
+			"Of 4 sessions without a recorded question, 3 have",
 		},
 		"another secret": {
 			func(_, c int) int { return 900 + c },
 			func(s int, r *council.BiasMetricRecord) { r.QuestionKey = new(strconv.Itoa(s / 6)) },
 			Repeats{Questions: 2, SecretMade: new(now.Add(-6 * time.Hour))},
-			"was made anew then",
+			"was replaced on 31 March 2026",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -188,7 +188,7 @@ func (c *Collector) Report(ctx context.Context) Report {
 		SessionsNeeded: max(0, preliminaryFrom-len(w.sessions)),
 		Levels:         Levels{BelowHigh: levelBelowHigh, High: levelHigh},
 		NotMeasured: []NotMeasured{
-			{styleName, "it takes embeddings of the answers: " + c.o.Settings.Of(council.SettingEmbeddingModel) +
+			{styleName, "it needs embeddings of the answers: " + c.o.Settings.Of(council.SettingEmbeddingModel) +
 				" names a model for them, and only their cosines are recorded (ADR-018)"},
 		},
 		Questions:      []Question{},

@@ -26,13 +26,13 @@ func (m *Metric) topic() string {
 		"position_effect":                 "effect of the place",
 		"position_under_shared_order":     "place, in one order for all",
 		selfName:                          "favour for own answers",
-		familyName:                        "favour for the own family",
+		familyName:                        "favour for own family",
 		affinityName:                      "favour for another model",
 		"pair":                            "favour for another model",
 		lengthAssociation:                 "effect of length",
 		reasoningName:                     "effect of reasoning",
 		slopesName:                        "reward for length",
-		styleName:                         "favour for the own style",
+		styleName:                         "favour for own style",
 		harshnessName:                     "difference in level",
 		anchoringName:                     "pull of the first answer",
 		driftName:                         "change of level",
@@ -74,7 +74,7 @@ func (m *Metric) sentence() string {
 	}
 	rest, none := strings.CutPrefix(m.Reason, noEffect)
 	if *m.Verdict != VerdictInconclusive || !none {
-		return m.named(said) + " It is no finding: " + ended(m.Reason)
+		return m.named(said) + " This is not a finding: " + ended(m.Reason)
 	}
 	said = "No " + m.topic() + " shown: " + ended(said)
 	if rest = strings.TrimPrefix(rest, "; "); rest != "" && m.Reason != m.notShown() {
@@ -104,7 +104,7 @@ func (m *Metric) wouldFind() string {
 	if s := m.DetectableSingle; s != nil && *s > *m.MinimumDetectableEffect {
 		who = " that all reviewers share, or of " + size(*s) + " that one reviewer has alone,"
 	}
-	return fmt.Sprintf("An effect of %s %s%s would have been found in four of five such windows.",
+	return fmt.Sprintf("An effect of %s %s%s would have been found with a probability of 80 %%.",
 		size(*m.MinimumDetectableEffect), m.Unit, who)
 }
 
@@ -119,12 +119,12 @@ func (m *Metric) effect() string {
 	name := m.base()
 	switch {
 	case name == positionName && m.Unit == ofPairs:
-		way := "wins"
+		better, worse := "first", "last"
 		if *m.PointEstimate < 0 {
-			way = "loses"
+			better, worse = worse, better
 		}
-		return fmt.Sprintf("with %s, the answer that is shown first %s in both orders in %s of pairs more%s", m.Subject, way,
-			size(*m.PointEstimate), m.interval("for the first", "for the last"))
+		return fmt.Sprintf("when %s judges a pair in both orders, the answer shown %s wins both times more often than the answer shown %s, "+
+			"by a share of %s of pairs%s", m.Subject, better, worse, size(*m.PointEstimate), m.interval("for the first", "for the last"))
 	case name == positionName && m.SubjectName() == m.Subject: // of one reviewer
 		return m.scored(one+" the answer that it is shown first", " than those at other places")
 	case name == positionName || name == "position_effect":
@@ -143,11 +143,11 @@ func (m *Metric) effect() string {
 	case name == lengthAssociation:
 		return m.scored("an answer of twice the length scores", "")
 	case name == reasoningName:
-		return m.scored("an answer after twice the reasoning scores", "")
+		return m.scored("an answer with twice the reasoning scores", "")
 	case name == styleName:
 		return m.scored("an answer that is closer to the reviewer's own by 0.1 of similarity scores", "")
 	case name == anchoringName:
-		return m.scored("for each point that the first answer is better, those behind it score", "")
+		return m.scored("for each point that the first answer is better, the answers after it score", "")
 	case name == driftName:
 		return m.points(m.Subject+" became", "milder", "harsher", " over the window")
 	}
@@ -178,7 +178,7 @@ func (m *Metric) interval(more, less string) string {
 	}
 	own := ""
 	if m.OwnScale != nil && math.Abs(*m.PointEstimate-*m.OwnScale) >= notableDifference {
-		own = ", " + size(*m.OwnScale) + " on scales that end"
+		own = ", " + size(*m.OwnScale) + " on the reviewers' own scales"
 	}
 	low := *m.CILower
 	high := *m.CIUpper

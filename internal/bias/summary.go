@@ -51,7 +51,7 @@ func (c *Collector) summarise(family []Metric, sessions int) summary {
 		most = fmt.Sprintf("%s %d of %d figures untested", left, len(untested), len(family))
 	}
 	s.could = couldFind(family)
-	parts := []string{cmp.Or(most, "these records cannot tell any favour")}
+	parts := []string{cmp.Or(most, "these records cannot show any favour")}
 	switch {
 	case len(favours) > 0:
 		parts = []string{"Favour found: " + strings.Join(favours, "; ")}
@@ -64,10 +64,10 @@ func (c *Collector) summarise(family []Metric, sessions int) summary {
 		parts[0] = strings.TrimSuffix("Nothing proven: "+most, ": ")
 		s.result = parts[0] + "."
 		if len(s.apart) > 0 && most == "" {
-			s.result = "No favour proven. Seen apart from favours:"
+			s.result = "No favour proven. Other findings:"
 		}
 		if len(s.could) > 0 {
-			parts = append(parts, fmt.Sprintf("With %d sessions these would have been found in four of five such windows: %s",
+			parts = append(parts, fmt.Sprintf("With %d sessions these would have been found with a probability of 80 %%: %s",
 				sessions, strings.Join(s.could, "; ")))
 		}
 	case short != "":

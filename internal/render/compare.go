@@ -74,12 +74,12 @@ func (c Comparison) document() document {
 		d.Sections = append(d.Sections, s)
 	}
 	add(section{
-		Title: "The council less each other way", Notes: c.differenceNotes(), Plot: c.plot(c.Comparisons, nil),
+		Title: "The council minus each other way", Notes: c.differenceNotes(), Plot: c.plot(c.Comparisons, nil),
 		Tables: c.tables(c.Comparisons, nil),
 	})
 	if b := c.Best; b != nil {
 		add(section{
-			Title:  "The council less the best member",
+			Title:  "The council minus the best member",
 			Notes:  c.bestNotes(),
 			Plot:   c.plot(b.Members, b.Size),
 			Tables: c.tables(b.Members, b.Size),
@@ -104,14 +104,14 @@ func (c Comparison) document() document {
 	}
 	if len(c.Power) > 0 {
 		add(section{
-			Title:  "What could have been seen",
+			Title:  "What could have been detected",
 			Notes:  powerNotes(),
 			Power:  newPowerPlot(c.Clusters, c.Margin, c.Rivals, c.Power),
 			Tables: []grid{powers(c.Power)},
 		})
 	}
 	notes, counts := c.missing()
-	add(section{Title: "Answers that are missing", Notes: notes, Tables: []grid{counts}})
+	add(section{Title: "Missing answers", Notes: notes, Tables: []grid{counts}})
 	add(planOf(c.Settings, c.PlanHash))
 	add(section{Title: "What is not claimed", List: c.notClaimed()})
 	if c.RosterLine != nil { // It comes last, where a terminal shows it.
@@ -156,7 +156,7 @@ func (c Comparison) facts() []string {
 	}
 	if c.NearCopies > 0 {
 		asked += fmt.Sprintf(" The errors assume that questions are independent, but %s are copies of others up to numbers and names: "+
-			"they tell less than as many different ones, and the intervals are too narrow.", grouped(c.NearCopies))
+			"these tell less than the same number of different questions, and the intervals are too narrow.", grouped(c.NearCopies))
 	}
 	if c.Reason == worth.TooFew {
 		if open := c.notBeaten(); open != "" {
@@ -174,8 +174,8 @@ func (c Comparison) unit() string {
 			"were preferred as often, and -100 the contrary. Each judge saw both orders, and where the two " +
 			"disagree it is a tie."
 	case c.ValueUSD != nil:
-		return fmt.Sprintf("A difference of 1 point is one right answer more in 100 questions. The further cost is subtracted: "+
-			"each $%s, the worth of a right answer, counts as one right answer less.", usd(*c.ValueUSD))
+		return fmt.Sprintf("A difference of 1 point is one right answer more in 100 questions. The additional cost is subtracted: "+
+			"each $%s, the value of a right answer, counts as one right answer less.", usd(*c.ValueUSD))
 	default:
 		return "A difference of 1 point is one right answer more in 100 questions."
 	}
@@ -197,7 +197,7 @@ func (c Comparison) rosterNotes() []string {
 	switch {
 	case c.Verdict == worth.Pays:
 	case c.RosterCost == nil:
-		serves += " What the bill changes by is not known."
+		serves += " How the bill changes is not known."
 	default:
 		serves += fmt.Sprintf(" The bill is then %.3g %% of the council's.", 100**c.RosterCost)
 	}
@@ -224,7 +224,7 @@ func (c Comparison) differenceNotes() []string {
 
 // bestNotes says how the council compares with the best member.
 func (c Comparison) bestNotes() []string {
-	notes := []string{"Which member is the best is not known, so the council has to beat each of them."}
+	notes := []string{"It is not known which member is best, so the council must beat each of them."}
 	i := c.Best.Size
 	if i == nil {
 		return append(notes, "The size of the advantage is not defined: "+c.undefined()+".")
@@ -240,8 +240,8 @@ func (c Comparison) bestNotes() []string {
 	for _, arm := range slices.SortedFunc(maps.Keys(picked), oftenFirst) {
 		times = append(times, fmt.Sprintf("%s %d times", clip(arm), picked[arm]))
 	}
-	return append(notes, fmt.Sprintf("Against whoever was the best in the other parts of the questions the difference is %s points%s "+
-		"(90 %% interval %s). This is the size of the advantage, no test. Picked in %s: %s.",
+	return append(notes, fmt.Sprintf("Compared with the member that was best in the other parts of the questions, the difference is %s points%s "+
+		"(90 %% interval %s). This is the size of the advantage, not a test. Picked in %s: %s.",
 		signed(i.Estimate), c.net(), limits(i.Lower, i.Upper), counted(len(c.Best.Picked), "part"), strings.Join(times, ", ")))
 }
 
@@ -260,12 +260,12 @@ func (c Comparison) reviewNotes(all []worth.Comparison) (notes []string) {
 			armPlacebo:   "placebo (the same reviews and standings under wrong labels)",
 			armSynthesis: "synthesis (the chairman without reviews)",
 		}[r.Arm]
-		what = "Council less " + cmp.Or(what, clip(r.Arm)) + ": "
+		what = "Council minus " + cmp.Or(what, clip(r.Arm)) + ": "
 		if r.Interval == nil || r.PAdjusted == nil {
 			notes = append(notes, what+"not defined, "+c.undefined()+".")
 			continue
 		}
-		outcome := "no difference is shown, nor that they are equal"
+		outcome := "neither a difference nor equality is shown"
 		switch {
 		case *r.PAdjusted < worth.Level && r.Interval.Estimate > 0:
 			outcome = "the council's own reviews make it better"
@@ -306,10 +306,10 @@ func (c Comparison) plot(all []worth.Comparison, size *worth.Interval) *plot {
 	p := newPlot("Differences with their intervals. The table that follows holds the same figures.", spans)
 	p.Caption = "Points" + c.net() + ", with the 90 % interval as a thick line and the 95 % interval as a thin one."
 	if c.Margin > 0 {
-		p.Caption += fmt.Sprintf(" The band holds less than %s.", points(c.Margin))
+		p.Caption += fmt.Sprintf(" The band marks differences of less than %s.", points(c.Margin))
 	}
 	if slices.ContainsFunc(spans, func(s span) bool { return s.Flagged }) {
-		p.Caption += " At a square the council is shown to be less than the margin better."
+		p.Caption += " A square marks a way that the council is shown not to beat by the margin."
 	}
 	return p
 }
@@ -395,13 +395,13 @@ func (c Comparison) costNotes() (notes []string) {
 		}
 	}
 	if len(frontier) > 0 {
-		notes = append(notes, "On the frontier, where nothing that costs less scores as much: "+list(frontier)+".")
+		notes = append(notes, "On the frontier, because no cheaper way scores as much: "+list(frontier)+".")
 	}
 	if len(dominated) > 0 {
 		notes = append(notes, "Dominated, because a cheaper way is shown to be better: "+list(dominated)+".")
 	}
 	if len(unknown) > 0 {
-		notes = append(notes, "Of unknown cost: "+list(unknown)+".")
+		notes = append(notes, "Cost unknown: "+list(unknown)+".")
 	}
 	return notes
 }
@@ -516,7 +516,7 @@ func (c Comparison) costPlot() *plot {
 
 func powerNotes() []string {
 	return []string{
-		"\"Can be shown\" is the smallest true difference that the questions can detect. If the council is better by " +
+		"\"Detectable\" is the smallest true difference that the questions can detect. If the council is better by " +
 			"this much than every other way in the plan and than the best member, four of five such runs say " +
 			"\"pays\". The figure depends on the share of questions at which the scores differ, which is not known " +
 			"before the run. If the true difference is exactly the margin, the verdict is \"pays\" at most half of " +
@@ -529,8 +529,8 @@ func powers(all []worth.Power) grid {
 	gain := points(all[0].Gain)
 	g := grid{Columns: []column{
 		{"Scores differ at", "SCORES DIFFER AT", true},
-		{"Can be shown", "CAN BE SHOWN", false},
-		{gain + " take", strings.ToUpper(gain) + " TAKE", false},
+		{"Detectable", "DETECTABLE", false},
+		{"Needed for " + gain, "FOR " + strings.ToUpper(gain), false},
 	}}
 	for _, p := range all {
 		g.add(fmt.Sprintf("%.0f %% of questions", 100*p.Discordance), about(p.MDE80), counted(p.Needed, "question"))
@@ -540,7 +540,7 @@ func powers(all []worth.Power) grid {
 
 // planOf returns the plan of a comparison.
 func planOf(settings [][2]string, hash string) section {
-	plan := section{Title: "The plan", Notes: []string{"It was made before anything was asked."}}
+	plan := section{Title: "The plan", Notes: []string{"It was fixed before any question was asked."}}
 	if hash == "" {
 		plan = section{Title: "The rows", Notes: []string{"They were imported, after others had asked the questions."}}
 	} else {
@@ -557,10 +557,10 @@ func planOf(settings [][2]string, hash string) section {
 func PlanText(questions int, all []worth.Power, settings [][2]string, hash string) []byte {
 	facts := powerNotes()
 	if questions < worth.LeastClusters {
-		facts = append(facts, fmt.Sprintf("A verdict takes %d.", worth.LeastClusters))
+		facts = append(facts, fmt.Sprintf("A verdict needs %d questions.", worth.LeastClusters))
 	}
 	return document{
-		Headline: fmt.Sprintf("What %s can show", counted(questions, "question")),
+		Headline: fmt.Sprintf("What %s can detect", counted(questions, "question")),
 		Facts:    facts, Sections: []section{{Tables: []grid{powers(all)}}, planOf(settings, hash)},
 	}.text()
 }
@@ -584,7 +584,7 @@ func (c Comparison) missing() (notes []string, counts grid) {
 	}
 	note := "An answer that failed or could not be graded counts as wrong. A verdict must be the same without it."
 	if c.Judged {
-		note = "Where an answer failed nothing was judged."
+		note = "Questions with a failed answer were not judged."
 	}
 	return []string{note + " A fallback stands in for a chairman that failed, and is the council's answer."}, counts
 }
@@ -593,7 +593,7 @@ func (c Comparison) missing() (notes []string, counts grid) {
 func (c Comparison) notClaimed() []string {
 	claims := []string{
 		"Anything about other questions, other models or other settings than these.",
-		"That two ways are equal, unless the test of equivalence says so: no difference shown is not no difference.",
+		"That two ways are equal, unless the test of equivalence says so: a difference may exist even if none is shown.",
 	}
 	if c.Judged {
 		claims = append(claims, "That an answer is correct: judges say which of two texts they prefer.")

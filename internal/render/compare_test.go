@@ -259,14 +259,15 @@ func TestVerdictSentences(t *testing.T) {
 			"The bill is then 33.3 % of", "mode: vote, answer_form: {type: number}",
 		}},
 		{"too_few", worth.Undecided, worth.TooFew, []string{
-			"36 questions can show a true difference of", "; 10 points take", "Not shown to be beaten, in points with 90 % intervals: ranked +",
+			"36 questions can detect a true difference of", " To detect 10 points you need ",
+			"The council is not shown to beat these (points, 90 % intervals): ranked +",
 		}},
-		{"too_few_same", worth.Undecided, worth.TooFew, []string{"40 questions got the same scores"}},
+		{"too_few_same", worth.Undecided, worth.TooFew, []string{"the same scores at all 40 questions"}},
 		{"insufficient", worth.Undecided, worth.Insufficient, []string{
-			"a verdict takes 30 clusters, and there are 20", "60 questions in 20 clusters can show",
+			"a verdict needs 30 clusters, and there are 20", "60 questions in 20 clusters can detect",
 		}},
 		{"insufficient_no_arm", worth.Undecided, worth.Insufficient, []string{"nothing to compare"}},
-		{"empty", worth.Undecided, worth.Insufficient, []string{"a verdict takes 30 clusters, and there are 0."}},
+		{"empty", worth.Undecided, worth.Insufficient, []string{"a verdict needs 30 clusters, and there are 0."}},
 		{"short_of_margin", worth.Undecided, worth.ShortOfMargin, []string{"but not each by 12 points: ", "the best member by"}},
 		{"depends_on_missing", worth.Undecided, worth.DependsOnMissing, []string{"without the questions at which an answer is missing"}},
 		{"cost_unknown", worth.Undecided, worth.CostUnknown, []string{"the verdict is in money, and the cost of these is unknown: ranked."}},
@@ -276,7 +277,7 @@ func TestVerdictSentences(t *testing.T) {
 		}},
 		{"judged_pays", worth.Pays, "", []string{"Pays, by the judgement of third/judge and fourth/judge: ", "at equal length +"}},
 		{"judged_does_not_pay", worth.DoesNotPay, "", []string{"Does not pay, by the judgement of ", "less than 10 points better than"}},
-		{"judged_too_few", worth.Undecided, worth.TooFew, []string{"Undecided, by the judgement of ", "; 20 points take"}},
+		{"judged_too_few", worth.Undecided, worth.TooFew, []string{"Undecided, by the judgement of ", " To detect 20 points you need 60."}},
 		{"judged_depends_on_missing", worth.Undecided, worth.DependsOnMissing, []string{
 			"if all replies that are no judgement were for one side",
 		}},
@@ -337,7 +338,7 @@ func TestReviewsMatter(t *testing.T) {
 		{400, 0.9, 0.5, "make it better"},
 		{400, 0.5, 0.9, "make it worse"},
 		{4000, 0.7, 0.7, "within 5 points of each other"},
-		{50, 0.7, 0.65, "no difference is shown, nor that they are equal"},
+		{50, 0.7, 0.65, "neither a difference nor equality is shown"},
 	} {
 		plan := worth.Design{Treatment: "council", Comparators: []string{"ranked"}, Described: []string{"placebo"}, Margin: 0.05}
 		r := worth.Compare(questions(tt.n, 1, map[string]float64{"council": tt.council, "placebo": tt.placebo, "ranked": 0.5}), plan)
@@ -401,7 +402,7 @@ func TestPlanText(t *testing.T) {
 	narrow(t, text)
 	golden(t, "plan.txt", text)
 	few := string(plan(20))
-	if !strings.Contains(few, fmt.Sprintf("A verdict takes %d.", worth.LeastClusters)) {
+	if !strings.Contains(few, fmt.Sprintf("A verdict needs %d questions.", worth.LeastClusters)) {
 		t.Error(few)
 	}
 }

@@ -81,18 +81,18 @@ func monitorNotes(m bias.Monitor) []string {
 	var notes []string
 	if m.OtherCouncils > 0 {
 		notes = append(notes, fmt.Sprintf("Council %s. %s of other councils are left out: "+
-			"--config-version watches one of them.", clip(m.ConfigVersion), counted(m.OtherCouncils, "session")))
+			"to watch one of them, use --config-version.", clip(m.ConfigVersion), counted(m.OtherCouncils, "session")))
 	}
 	if m.RetentionDays != nil {
 		notes = append(notes, fmt.Sprintf("Records older than %d days are deleted: "+
-			"the monitor begins anew with the oldest that are left.", *m.RetentionDays))
+			"the monitor then starts again from the oldest records that are left.", *m.RetentionDays))
 	}
 	if m.Status == bias.StatusCollecting {
 		return notes
 	}
 	favours := only(m.Watched, func(w bias.Watched) bool { return w.Kind == bias.KindFavour })
-	return append(notes, fmt.Sprintf("An alarm takes log e = %.1f, less where several headlines rise, and an effect that counts. "+
-		"You may look as often as you like: at most %.0f %% of councils without a favour ever see one. Harshness raises no alarm, "+
+	return append(notes, fmt.Sprintf("An alarm needs log e = %.1f (less if several headlines rise) and an effect that is large enough to count. "+
+		"You may look as often as you like: at most %.0f %% of councils without a favour ever see an alarm. Harshness raises no alarm, "+
 		"because ranks do not depend on it.", math.Log(float64(len(favours))/m.Level), 100*m.Level))
 }
 

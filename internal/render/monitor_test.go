@@ -25,7 +25,7 @@ func monitors() map[string]bias.Monitor {
 				Name: "position", Unit: "points", Subject: "place 2", PointEstimate: new(-0.08), CILower: new(-0.15), CIUpper: new(-0.01),
 				LogE: new(4.1), Members: 3, Clusters: 340, Delta: new(0.15), Reason: "log e = 4.1, but smaller than the 0.15 points that count",
 			},
-			{Name: "self_preference", Unit: "points", Delta: new(0.25), Reason: "own answers were not reviewed in enough sessions"},
+			{Name: "self_preference", Unit: "points", Delta: new(0.25), Reason: "own answers were reviewed in too few sessions"},
 			{
 				Name: "harshness", Unit: "points", Subject: "cedar", PointEstimate: new(-0.69), CILower: new(-0.78), CIUpper: new(-0.61),
 				LogE: new(158.4), Members: 4, Clusters: 340, Delta: new(0.25), Alarm: true, Reason: "log e = 158.4, and at least 0.25 points",

@@ -112,14 +112,14 @@ func questionPlot(id string, metrics []bias.Metric) *plot {
 			}
 		}
 		if flagged(m) {
-			found = " A coloured square is a finding, and a round dot is none."
+			found = " A coloured square is a finding, and a round dot is not."
 		}
 	}
 	names := axes(id)
 	p := newPlot("Estimates with 95 % intervals. The table has the same figures.", spans).name(names)
 	p.Caption = "Each line is a 95 % interval." + found
 	if p.Band != "" {
-		p.Caption += fmt.Sprintf(" The shaded band holds effects of less than %s points, which are too small to count.", strings.Join(margins, " or "))
+		p.Caption += fmt.Sprintf(" The shaded band marks effects of less than %s points, which are too small to count.", strings.Join(margins, " or "))
 	}
 	switch id {
 	case "length":

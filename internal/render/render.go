@@ -77,17 +77,17 @@ func filterNote(f bias.Filter) string {
 	asked := f.Field + " " + clip(f.Asked)
 	switch {
 	case f.LeftOut > 0 && len(f.Present) > 0:
-		return fmt.Sprintf("%s leaves out %s, of %s. Without that filter they count.",
+		return fmt.Sprintf("The filter %s leaves out %s with other values: %s.",
 			asked, counted(f.LeftOut, "record"), list(f.Present))
 	case f.LeftOut > 0:
-		return fmt.Sprintf("%s leaves out %s, which do not tell theirs. Without that filter they count.",
+		return fmt.Sprintf("The filter %s leaves out %s without a value.",
 			asked, counted(f.LeftOut, "record"))
 	case len(f.Matches) > 0:
 		return asked + " stands for " + list(f.Matches) + "."
 	case len(f.Present) > 0:
 		return "No member is called " + clip(f.Asked) + " or begins with it. There are " + list(f.Present) + "."
 	default:
-		return asked + " matches nobody: the window holds no session."
+		return asked + " matches no member: there are no sessions in this window."
 	}
 }
 

@@ -36,7 +36,7 @@ func (s Seats) document() document {
 	add(section{
 		Title: "Errors in common", Tables: s.correlations(), Notes: []string{
 			"phi is the correlation of the errors of two seats: 1 where they are always wrong together, 0 where " +
-				"one says nothing of the other. It is not defined for a seat that is always right or always wrong.",
+				"the errors of one say nothing about the other. It is not defined for a seat that is always right or always wrong.",
 		},
 	})
 	add(section{Title: "What a majority makes of them", Notes: s.majorityNotes(), Tables: []grid{s.seats()}})
@@ -65,7 +65,7 @@ func (s Seats) document() document {
 	add(section{Title: "What is not claimed", List: []string{
 		"What the chairman would have written without a seat: a synthesis can do better than every answer it reads.",
 		"Anything about other questions or models than these.",
-		"That a seat adds nothing: no difference shown is not no difference.",
+		"That a seat adds nothing: a difference may exist even if none is shown.",
 	}})
 	return d
 }
@@ -74,7 +74,7 @@ func (s Seats) document() document {
 func (s Seats) headline() string {
 	e := s.Effective
 	if e.Value == nil {
-		return fmt.Sprintf("How many independent seats %s are worth is not defined: %s.",
+		return fmt.Sprintf("The number of independent seats that %s count like is not defined: %s.",
 			counted(len(s.Seats), "seat"), s.whyNone())
 	}
 	count := "count"
@@ -87,10 +87,10 @@ func (s Seats) headline() string {
 	}
 	text += fmt.Sprintf(": the mean correlation of their errors is %.2f.", *s.MeanPhi)
 	if left := len(s.Seats) - s.Varying; left > 0 {
-		text += fmt.Sprintf(" Left out: %s that made no error, or nothing else.", counted(left, "seat"))
+		text += fmt.Sprintf(" Left out: %s that made no error or only errors.", counted(left, "seat"))
 	}
 	if e.Lower == nil {
-		text += " There is no interval: it takes 15 errors and 15 right answers of each seat, " +
+		text += " There is no interval: it needs 15 errors and 15 right answers of each seat, " +
 			"and more than one cluster."
 	}
 	return text
@@ -182,7 +182,7 @@ func (s Seats) equalNotes() []string {
 			"for questions like these.",
 	}
 	if slices.ContainsFunc(s.EqualAnswers, func(a worth.EqualAnswers) bool { return !a.Shows(smallError) }) {
-		notes = append(notes, "Even if all such answers are right, it takes 29 questions to show that at most 10 % of them are wrong, "+
+		notes = append(notes, "Even if all such answers are right, you need 29 questions to show that at most 10 % of them are wrong, "+
 			"and 59 questions to show that for 5 %.")
 	}
 	if slices.ContainsFunc(s.EqualAnswers, worth.EqualAnswers.Grouped) {

@@ -90,13 +90,13 @@ func TestSeatsInWords(t *testing.T) {
 				"4 seats count like 2.2 independent ones (95 % interval 1.", "errors in common cost",
 				"No vote and no ranking", "no ceiling for a synthesis",
 			},
-			"few":          {"There is no interval: it takes 15 errors"},
+			"few":          {"There is no interval: it needs 15 errors"},
 			"many":         {"11 seats count like", "With seats from 9 on"},
-			"perfect":      {"How many independent seats 3 seats are worth is not defined: fewer than two of them"},
+			"perfect":      {"The number of independent seats that 3 seats count like is not defined: fewer than two of them"},
 			"nobody":       {"not defined: there are no questions"},
 			"no_questions": {"not defined: there are no questions", "Not defined: this score was not counted at every question."},
 			"opposed":      {"not defined: their errors exclude each other"},
-			"one_perfect":  {"2 seats count like", "Left out: 1 seat that made no error, or nothing else."},
+			"one_perfect":  {"2 seats count like", "Left out: 1 seat that made no error or only errors."},
 		}[name]
 		if len(want) == 0 {
 			t.Errorf("%s: nothing is wanted", name)

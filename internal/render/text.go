@@ -18,13 +18,15 @@ import (
 // environment variables.
 func noSessions(names council.SettingNames, filters []bias.Filter) string {
 	if slices.ContainsFunc(filters, func(f bias.Filter) bool { return f.LeftOut > 0 }) {
-		return "There are records, but the filters leave none.\n"
+		return "There are records, but none of them matches the filters.\n"
 	}
-	return fmt.Sprintf(`Nothing was recorded yet, or every session lies outside the window that was
-asked for. Sessions are recorded while %s is true and
-%s is 1 or more: ask the council some questions. A window
-of 0 days (%s) reaches back without a limit.
-`, names.Of(council.SettingBiasPersistence), names.Of(council.SettingBiasConsent), names.Of(council.SettingBiasWindowDays))
+	return bias.NoSessions + "\n" + recording(names)
+}
+
+// recording says which settings the recording of sessions needs.
+func recording(names council.SettingNames) string {
+	return fmt.Sprintf("Recording needs %s=true and\n%s=1 or more.\n",
+		names.Of(council.SettingBiasPersistence), names.Of(council.SettingBiasConsent))
 }
 
 // Text returns a report in at most 80 columns: the summary, the questions, the metrics, and the skipped records. verbose adds the
@@ -35,6 +37,8 @@ func Text(r FullReport, verbose bool, names council.SettingNames) []byte {
 	switch {
 	case r.Status != bias.StatusCollecting:
 		writeFigures(&b, r.Report, verbose)
+	case r.Summary.Window == bias.NoSessions:
+		b.WriteString("\n" + recording(names))
 	case r.Window.Sessions == 0:
 		b.WriteString("\n" + noSessions(names, r.Filters))
 	}
@@ -62,9 +66,9 @@ func Leaderboard(l bias.Leaderboard, names council.SettingNames) []byte {
 		fmt.Fprintf(&b, "No ballots in %d sessions\n\n", l.Window.Sessions)
 		switch {
 		case l.Window.Sessions > 0:
-			b.WriteString("The sessions are there, but none of their reviewers ranked two answers.\n")
+			b.WriteString("There are sessions, but no reviewer ranked two answers.\n")
 		case l.Category != nil:
-			fmt.Fprintf(&b, "No session in the window was given the category %s.\n", *l.Category)
+			fmt.Fprintf(&b, "No session in the window has the category %s.\n", *l.Category)
 		default:
 			b.WriteString(noSessions(names, l.Filters))
 		}
@@ -154,7 +158,7 @@ func writeFigures(b *bytes.Buffer, r bias.Report, verbose bool) {
 	})
 	described := only(r.Metrics, func(m bias.Metric) bool { return m.Kind == bias.KindDescription })
 
-	writeTested(b, "\nFavours (FINDS: the effect found in four of five such windows):\n\n", favours, verbose)
+	writeTested(b, "\nFavours (FINDS: the effect found with a probability of 80 %):\n\n", favours, verbose)
 	writeTested(b, "\n"+apartTitle+":\n\n", apart, verbose)
 	writeMetrics(b, "\nDescribed, not tested: none of these proves a favour or rules one out.\n\n", described)
 	writeMembers(b, described)
@@ -177,7 +181,7 @@ func writeFigures(b *bytes.Buffer, r bias.Report, verbose bool) {
 }
 
 // apartTitle is the title of levels, changes and associations.
-const apartTitle = "Seen apart from favours; none of it moves a ranking by itself"
+const apartTitle = "Other findings; none of them changes a ranking by itself"
 
 // volatile reports whether a few more sessions may change the figure of a metric a lot.
 func volatile(m bias.Metric) bool {
@@ -211,7 +215,7 @@ func writeMetrics(b *bytes.Buffer, title string, metrics []bias.Metric) {
 // writeMembers writes the members of the metrics that unfold.
 func writeMembers(b *bytes.Buffer, metrics []bias.Metric) {
 	for _, m := range only(metrics, unfolds) {
-		writeMetrics(b, "\n"+m.Topic+", one by one:\n\n", m.Members)
+		writeMetrics(b, "\n"+m.Topic+", each one:\n\n", m.Members)
 		for _, member := range m.Members {
 			if missing(member) {
 				writeReason(b, member, false)
@@ -330,7 +334,7 @@ func writeSeries(b *bytes.Buffer, points []bias.SeriesPoint) {
 // writeSplits writes the figures of each part into which the query splits the sessions.
 func writeSplits(b *bytes.Buffer, splits []bias.Split) {
 	if len(splits) > 0 {
-		b.WriteString("\n" + wrap("By "+splits[0].By+". Splitting gives more figures, and so more differences that are only chance. "+
+		b.WriteString("\n" + wrap("By "+splits[0].By+". With more parts, more differences are only chance. "+
 			"These figures are not tested.", "") + "\n")
 	}
 	for _, s := range splits {

@@ -110,8 +110,8 @@ func (c Comparison) insufficient() string {
 			least = min(least, one.Interval.Clusters)
 		}
 	}
-	return fmt.Sprintf("a verdict takes %s, and there are %s. Questions of one group are one cluster, "+
-		"and others are one each.", counted(worth.LeastClusters, "cluster"), grouped(least))
+	return fmt.Sprintf("a verdict needs %s, and there are %s. Questions of one group are one cluster, "+
+		"and each other question is a cluster of its own.", counted(worth.LeastClusters, "cluster"), grouped(least))
 }
 
 // shortOfMargin says which arms the council beats by less than the margin.
@@ -146,7 +146,7 @@ func (c Comparison) notBeaten() string {
 	if len(against) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("Not shown to be beaten, in points%s with 90 %% intervals: %s.", c.net(), list(against))
+	return fmt.Sprintf("The council is not shown to beat these (points%s, 90 %% intervals): %s.", c.net(), list(against))
 }
 
 // couldShow says how large a true difference the questions can detect, and how many questions can detect twice the
@@ -164,17 +164,18 @@ func (c Comparison) couldShow() string {
 	}
 	asked := asked(most.N, most.Clusters)
 	if most.Discordance == 0 {
-		return asked + " got the same scores whoever answered."
+		return "every way got the same scores at all " + asked + "."
 	}
 	power := worth.PowerAt(most.Discordance, most.Clusters, c.Margin, c.Rivals)
-	text := fmt.Sprintf("%s can show a true difference of %s%s to all other ways", asked, about(power.MDE80), c.net())
+	text := fmt.Sprintf("%s can detect a true difference of %s%s to all other ways.", asked, about(power.MDE80), c.net())
 	if c.Margin > 0 {
-		text += fmt.Sprintf("; %s take %s", points(power.Gain), grouped(power.Needed))
+		text += fmt.Sprintf(" To detect %s you need %s", points(power.Gain), grouped(power.Needed))
 		if power.Needed <= most.Clusters {
 			text += ", so the difference may be smaller than that"
 		}
+		text += "."
 	}
-	return text + "."
+	return text
 }
 
 // atEqualLength returns the difference at equal length of a judged comparison, or "" if there is none.
