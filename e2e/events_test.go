@@ -31,7 +31,7 @@ func TestEventBoard(t *testing.T) {
 	p := open(t, with, "#/leaderboard")
 	p.says("#leaderboard", "Leaderboard from the events of other organisations")
 	p.do(chromedp.Click(chromedp.CSS(`#leaderboard a[href="#/leaderboard?scope=events"]`)))
-	p.says("#leaderboard", "A row takes 5 organisations with 5 sessions each.")
+	p.says("#leaderboard", "A row needs at least 5 organisations with 5 sessions each.")
 	p.says("#leaderboard", "maker/x")
 	p.says("#leaderboard", "Correlation of length and score")
 	p.says("#leaderboard", today)

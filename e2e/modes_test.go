@@ -257,7 +257,7 @@ func TestConvene(t *testing.T) {
 	p.says(said, "The answer is complete.")
 	p.until(seats(answers) + ` === "amber already given, birch already given, cedar done, dune done"`)
 	p.until(beginning + ` === "Only amber and birch were asked at first. Then the whole council was asked. The earlier session"`)
-	p.says(answers, "The earlier session has paid for this answer.")
+	p.says(answers, "The earlier session paid for this answer.")
 	for _, violation := range p.violations() {
 		t.Error(violation)
 	}

@@ -156,7 +156,7 @@ func TestReportOfNothing(t *testing.T) {
 	p := open(t, daemon(t, nil, members()...), "#/report")
 	p.says("#report", "10 more sessions needed")
 	p.do(chromedp.Click(chromedp.CSS(`nav a[href="#/leaderboard"]`)))
-	p.says("#leaderboard", "No session holds a ballot")
+	p.says("#leaderboard", "No session has a ballot")
 }
 
 // described starts a daemon with the records of sessions of three categories and two

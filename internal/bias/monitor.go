@@ -288,7 +288,7 @@ func (m *Monitor) decide(figures [][]watchedFigure) {
 				w.judge(figures[i], stands[k], needed)
 			case stands[k]:
 				w.Found = true
-				w.Reason = fmt.Sprintf("log e = %.1f: the reviewers' choice is not by chance", *w.LogE)
+				w.Reason = fmt.Sprintf("log e = %.1f: the reviewers' choice is not due to chance", *w.LogE)
 			default:
 				w.Reason = noEffect
 			}
@@ -316,12 +316,12 @@ func (w *Watched) judge(figures []watchedFigure, stands bool, needed float64) {
 			best.Metric = largest(carrying)
 		}
 		w.Found = true
-		w.Reason = fmt.Sprintf("log e = %.1f, and at least %.2g %s", *w.LogE, *w.Delta, w.Unit)
+		w.Reason = fmt.Sprintf("log e = %.1f, and the effect is at least %.2g %s", *w.LogE, *w.Delta, w.Unit)
 		if w.Kind == KindLevel {
 			w.Reason += "; ranks do not depend on it, so this is no alarm"
 		}
 	case stands:
-		w.Reason = fmt.Sprintf("log e = %.1f, but smaller than the %.2g %s that count", *w.LogE, *w.Delta, w.Unit)
+		w.Reason = fmt.Sprintf("log e = %.1f, but the effect is smaller than the %.2g %s that count", *w.LogE, *w.Delta, w.Unit)
 	default:
 		w.Reason = noEffect
 	}

@@ -179,13 +179,13 @@ func (b *Book) why(e Estimate, s *Account, failure *council.Error) string {
 		if b.o.Hard {
 			remedy += ", or set a lower limit for this question"
 		}
-		sentences := []string{"today's budget leaves no room for it."}
+		sentences := []string{"too little is left of today's budget."}
 		for _, l := range e.Limits {
 			sentences = append(sentences, l.Sentence)
 		}
 		return strings.Join(sentences, " ") + remedy
 	case least != nil:
-		return fmt.Sprintf("the first calls can cost %s, and may use only %d %% of the limit of %s. "+
+		return fmt.Sprintf("the first calls can cost %s, but may use only %d %% of the limit of %s. "+
 			"Set a limit of %s or more, or choose fewer members",
 			s.First.Dollars(), s.share(council.Stage1), s.Limit.Dollars(), least.Dollars())
 	case len(failure.Fields) > 0:

@@ -123,17 +123,17 @@ func TestWhyRefused(t *testing.T) {
 	}{
 		"too little": {
 			o: Options{Hard: true}, s: Opening{Limit: amount(0.5), First: amount(0.3)},
-			want: "the first calls can cost $0.30, and may use only 50 % of the limit of $0.50. " +
+			want: "the first calls can cost $0.30, but may use only 50 % of the limit of $0.50. " +
 				"Set a limit of $0.61 or more, or choose fewer members",
 		},
 		"no room under a hard limit": {
 			o: Options{Hard: true, Day: amount(0.4)}, s: Opening{Limit: amount(0.5)},
-			want: "today's budget leaves no room for it. $0.40 of today's $0.40 left. " +
+			want: "too little is left of today's budget. $0.40 of today's $0.40 left. " +
 				"Wait until 00:00 UTC, or set a lower limit for this question",
 		},
 		"no room": {
 			o:    Options{Day: new(USD)},
-			want: "today's budget leaves no room for it. $0.00 of today's $0.00 left. Wait until 00:00 UTC",
+			want: "too little is left of today's budget. $0.00 of today's $0.00 left. Wait until 00:00 UTC",
 		},
 		"no price": {
 			o:    Options{Hard: true, Tariff: func(string) (Tariff, bool) { return Tariff{}, false }},
