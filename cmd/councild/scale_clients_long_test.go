@@ -323,7 +323,7 @@ func inStages(t *testing.T, n *node, v promptVersion, when string) (ids, questio
 // others end with what landed.
 func TestScaleS16(t *testing.T) {
 	reviews := otherPrompts(t, "internal/stage2/prompt.go", "review-1", "review-2")
-	synthesis := otherPrompts(t, "internal/stage3/stage3.go", "synthesis-1", "synthesis-2")
+	synthesis := otherPrompts(t, "internal/stage3/stage3.go", "synthesis-2", "synthesis-3") // the version with a map, which is the default
 	const complete, interrupted = string(council.StatusComplete), string(council.CodeInterrupted)
 	sessions, wentOn, ends := 0, 0, 0
 	expect := func(t *testing.T, caller daemontest.Caller, ids []string, when string, want ...string) {
