@@ -62,7 +62,7 @@ Every setting is an environment variable, read once at the start. Misspelt names
 
 ## Traces
 
-These variables of OpenTelemetry say where traces are sent; others for OTLP over HTTP also apply.
+These variables of OpenTelemetry configure [traces](metrics.md#traces); its other variables for traces also apply.
 
 | variable of OpenTelemetry | default | meaning |
 |---|---|---|

@@ -466,9 +466,18 @@ func Tracing() []Setting {
 	settings := []Setting{
 		{
 			Name:    "OTEL_EXPORTER_OTLP_ENDPOINT",
-			Meaning: "collector that traces are sent to over OTLP and HTTP, below /v1/traces; if this and the next are unset: no traces",
+			Meaning: "collector that traces are sent to over OTLP; over HTTP, below /v1/traces",
 		},
 		{Name: "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", Meaning: "the whole URL that traces are sent to, instead of the above"},
+		{
+			Name: "OTEL_TRACES_EXPORTER", Meaning: "otlp, console or none; if this and the endpoints are unset: no traces",
+		},
+		{Name: "OTEL_EXPORTER_OTLP_PROTOCOL", Default: "http/protobuf", Meaning: "http/protobuf or grpc"},
+		{Name: "OTEL_SDK_DISABLED", Default: "false", Meaning: "true: no traces"},
+		{
+			Name: "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", Default: "false",
+			Meaning: "true: traces hold prompts and answers",
+		},
 		{Name: "OTEL_EXPORTER_OTLP_HEADERS", Meaning: "headers for the collector, comma list of name=value", Secret: true},
 		{Name: "OTEL_EXPORTER_OTLP_TRACES_HEADERS", Meaning: "the same for traces alone", Secret: true},
 		{Name: "OTEL_SERVICE_NAME", Default: "councild", Meaning: "name of the service in the traces"},

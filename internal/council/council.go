@@ -105,11 +105,14 @@ type Receipt interface {
 	Finish(ctx context.Context, c Consumed) (costUSD *float64)
 }
 
-// Consumed says what is known about the consumption of one attempt.
+// Consumed says what is known about the consumption of one attempt, and how the attempt ended.
 type Consumed struct {
-	Free  bool  // set if the provider was not reached, or refused the request with HTTP 4xx
-	Usage Usage // the usage that the provider reported
-	Kinds TokenKinds
+	Status     int      // HTTP status of the response, 0 if there was none
+	ResponseID string   // the provider's id of the reply, "" if there is none
+	Failure    *Failure // nil if the attempt succeeded
+	Free       bool     // set if the provider was not reached, or refused the request with HTTP 4xx
+	Usage      Usage    // the usage that the provider reported
+	Kinds      TokenKinds
 }
 
 // TokenKinds counts the tokens of a request that can have prices of their own. A number is 0 if the provider does not

@@ -62,6 +62,8 @@ type Plan struct {
 	// User and Side are as in Request. A side request leaves no session in the history.
 	User string `json:"user,omitempty"`
 	Side bool   `json:"side,omitempty"`
+	// Origin is the request that asked for the session. The HTTP handler sets it.
+	Origin Origin `json:"origin,omitzero"`
 	// Excluded says which answers a judge does not read.
 	Excluded []Exclusion `json:"excluded,omitzero"`
 	// Warnings are the warnings that the session has when it begins.
@@ -74,6 +76,12 @@ type Turn struct {
 	// Thread is the id of the first session of the conversation. With it, the turns still belong together after one of
 	// them was deleted.
 	Thread string `json:"thread,omitempty"`
+}
+
+// Origin names the request that asked for a session, for traces.
+type Origin struct {
+	RequestID   string `json:"request_id,omitempty"`  // its X-Request-Id
+	Traceparent string `json:"traceparent,omitempty"` // its span, as in W3C Trace Context
 }
 
 // Limits bounds a session.

@@ -299,6 +299,7 @@ func (d *Daemon) openDoors(ctx context.Context, o Options, connections int, node
 	}
 	if d.engine.tracing != nil {
 		options.Middleware = d.engine.tracing.Middleware
+		options.Traceparent = d.engine.tracing.Traceparent
 	}
 	if !o.Unreachable {
 		if err := d.openMCP(o.Version); err != nil {

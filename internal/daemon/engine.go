@@ -227,7 +227,7 @@ func (e *Engine) drop(h *setup) {
 
 // traceOf returns the function that adds the span of a call to the headers of its requests, or nil if tracing is
 // off.
-func (e *Engine) traceOf() func(context.Context, http.Header) {
+func (e *Engine) traceOf() func(*http.Request) {
 	if e.tracing == nil {
 		return nil
 	}
@@ -339,6 +339,12 @@ func (e *Engine) Run(
 	ctx context.Context, plan council.Plan, observer council.Observer, log *runlog.Log,
 ) (*council.Session, error) {
 	defer e.setup.Load().client.Forget(plan.SessionID) // calls that Open announced and the run did not make
+	if e.tracing != nil {
+		traced, trace := e.tracing.Session(ctx, plan, log != nil, observer)
+		defer trace.End()
+		ctx = traced
+		observer = trace
+	}
 	return e.of(plan).Run(ctx, plan, observer, log)
 }
 

@@ -114,8 +114,9 @@ type Options struct {
 	MaxReplyBytes int64
 	// Version is our own version, for the User-Agent of requests. It may be "".
 	Version string
-	// Trace adds the headers that name the trace span of a request. The context contains the span. Trace may be nil.
-	Trace func(context.Context, http.Header)
+	// Trace adds the headers that name the trace span of a request. The context of the request contains the span. Trace
+	// may be nil.
+	Trace func(*http.Request)
 	// Dial connects to a provider, as http.Transport.DialContext does. If it is nil, a Client connects by TCP.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
@@ -584,7 +585,10 @@ func (c *Client) attempt(
 	failure = judge(ctx, x, r, err)
 	completion.Usage = consumed(x, r)
 	completion.Implausible = r.implausible
-	if cost := finish(caller, receipt, council.Consumed{Free: x.free(r), Usage: r.usage, Kinds: r.kinds}); cost != nil {
+	if cost := finish(caller, receipt, council.Consumed{
+		Free: x.free(r), Usage: r.usage, Kinds: r.kinds,
+		Status: x.status, ResponseID: printable(r.id, p.keys), Failure: failure,
+	}); cost != nil {
 		completion.Usage.CostUSD = cost
 	}
 	judgement = diagnose(caller, failure)

@@ -1,7 +1,6 @@
 package llm
 
 import (
-	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -212,7 +211,7 @@ func TestUserAgent(t *testing.T) {
 		if tt.header != "" {
 			o.Providers[0].Headers = map[string]string{"user-agent": tt.header}
 		}
-		o.Trace = func(_ context.Context, h http.Header) { h.Set("Traceparent", "a span") }
+		o.Trace = func(r *http.Request) { r.Header.Set("Traceparent", "a span") }
 		var seen []string
 		c := fakeClient(t, o, func(r *http.Request) (*http.Response, error) {
 			if got := r.Header.Get("Traceparent"); got != "a span" {

@@ -25,6 +25,7 @@ type received struct {
 	void bool
 	// model is the provider's name for the model that replied. In a stream it is the last name that is not empty.
 	model json.RawMessage
+	id    json.RawMessage // the provider's id of the reply; in a stream it is the last one that is not empty
 	// chosen says that the choice with index 0 has come. No other choice was asked for.
 	chosen bool
 	whole  bool            // the field text is a whole message, not a piece
@@ -44,26 +45,33 @@ func (r *received) count(f *figures) {
 	}
 }
 
-// maxVersion is how many bytes the name of a model in a reply may have.
+// maxVersion is how many bytes the name of a model, and the id, in a reply may have.
 const maxVersion = 200
 
-// version returns the name of the model in the reply. It returns nil if the reply has no name, or one that cannot be
-// shown.
+// version returns the name of the model in the reply, or nil if there is none that can be shown.
 func (r *received) version(hidden keys) *string {
-	var name string
-	if !isNamed(r.model) || json.Unmarshal(r.model, &name) != nil {
-		return nil
+	if name := printable(r.model, hidden); name != "" {
+		return &name
 	}
-	name = strings.TrimSpace(name)
-	if name == "" || len(name) > maxVersion || strings.ContainsFunc(name, func(c rune) bool { return !unicode.IsGraphic(c) }) {
-		return nil
-	}
-	name = hidden.removed(name)
-	return &name
+	return nil
 }
 
-// isNamed reports whether a reply names its model. Some providers begin a stream with an empty name.
-func isNamed(model json.RawMessage) bool { return given(model) && string(model) != `""` }
+// printable returns a name from a reply. It returns "" if the reply has no name, or one that cannot be shown.
+func printable(raw json.RawMessage, hidden keys) string {
+	var name string
+	if !isNamed(raw) || json.Unmarshal(raw, &name) != nil {
+		return ""
+	}
+	name = strings.TrimSpace(name)
+	if len(name) > maxVersion || strings.ContainsFunc(name, func(c rune) bool { return !unicode.IsGraphic(c) }) {
+		return ""
+	}
+	return hidden.removed(name)
+}
+
+// isNamed reports whether a reply has a name, such as that of its model. Some providers begin a stream with an empty
+// name.
+func isNamed(name json.RawMessage) bool { return given(name) && string(name) != `""` }
 
 // choice holds the fields of a choice that are read.
 type choice struct {
@@ -113,6 +121,7 @@ func readReply(ctx context.Context, data []byte, chunk bool) (r received, err er
 // anyReply does what readReply does, for replies in any form.
 func anyReply(ctx context.Context, data []byte, chunk bool) (r received, err error) {
 	var body struct {
+		ID      json.RawMessage `json:"id"`
 		Model   json.RawMessage `json:"model"`
 		Choices json.RawMessage `json:"choices"`
 		Usage   json.RawMessage `json:"usage"`
@@ -125,6 +134,7 @@ func anyReply(ctx context.Context, data []byte, chunk bool) (r received, err err
 	if err != nil {
 		return r, err
 	}
+	r.id = body.ID
 	r.model = body.Model
 	r.count(readUsage(body.Usage))
 	err = each(ctx, body.Choices, func(c choice) error {

@@ -173,6 +173,9 @@ func (a *assembly) note(c *received, failed bool) {
 	if isNamed(c.model) && !bytes.Equal(c.model, a.model) {
 		a.model = append(a.model[:0], c.model...)
 	}
+	if isNamed(c.id) && !bytes.Equal(c.id, a.id) {
+		a.id = append(a.id[:0], c.id...)
+	}
 	if c.used != nil {
 		if a.used != nil {
 			c.used.merge(a.used)

@@ -77,9 +77,9 @@ type exchangeKey struct{}
 type transport struct {
 	base     http.RoundTripper
 	maxBytes int64
-	idle     time.Duration                      // the longest wait for the next bytes of a reply; 0 is no limit
-	agent    string                             // the User-Agent of each request
-	trace    func(context.Context, http.Header) // Options.Trace
+	idle     time.Duration       // the longest wait for the next bytes of a reply; 0 is no limit
+	agent    string              // the User-Agent of each request
+	trace    func(*http.Request) // Options.Trace
 	// headers and query are added to each request.
 	headers, query map[string]string
 }
@@ -148,7 +148,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 func (t *transport) addOptions(req *http.Request) {
 	req.Header.Set("User-Agent", t.agent)
 	if t.trace != nil {
-		t.trace(req.Context(), req.Header)
+		t.trace(req)
 	}
 	for name, value := range t.headers {
 		req.Header.Set(name, value)

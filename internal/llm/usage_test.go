@@ -231,7 +231,7 @@ func TestTokensBesideTheCompletion(t *testing.T) {
 			"in any form": reply(200, fmt.Sprintf(text, tt.usage[:len(tt.usage)-1]+`,"X":1}`)),
 		} {
 			consumed, got := told(t, play, name == "stream")
-			if diff := cmp.Diff(council.Consumed{Usage: want, Kinds: tt.kinds}, consumed); diff != "" || got.Implausible != tt.implausible {
+			if diff := cmp.Diff(council.Consumed{Status: 200, Usage: want, Kinds: tt.kinds}, consumed); diff != "" || got.Implausible != tt.implausible {
 				t.Errorf("%s, %s: %d doubted, want %d (-want +got):\n%s", tt.name, name, got.Implausible, tt.implausible, diff)
 			}
 			if diff := cmp.Diff(want, got.Usage); diff != "" {

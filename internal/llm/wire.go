@@ -170,6 +170,11 @@ func quickReply(data []byte, chunk bool) (r received, ok bool) {
 			begin := s.at
 			s.skip(1)
 			r.model = data[begin:s.at]
+		case `"id"`:
+			s.next()
+			begin := s.at
+			s.skip(1)
+			r.id = data[begin:s.at]
 		case `"error"`:
 			s.bad = !s.null() || s.bad
 		default:

@@ -165,7 +165,7 @@ func TestTracing(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	call := council.Call{Stage: council.Stage1, Model: "acme:x", Messages: []council.Message{{Role: "user", Content: "a secret question"}}}
+	call := council.Call{Stage: council.Stage1, Seat: "m", Model: "acme:x", Messages: []council.Message{{Role: "user", Content: "a secret question"}}}
 	good := fixed{completion: council.Completion{
 		Text: "a secret answer", FinishReason: "stop",
 		Spent: council.Spent{Attempts: 2, Usage: council.Usage{InputTokens: new(int64(3)), OutputTokens: new(int64(5))}},
@@ -196,16 +196,17 @@ func TestTracing(t *testing.T) {
 	}
 	want := []attribute.KeyValue{
 		attribute.String("gen_ai.operation.name", "chat"), attribute.String("gen_ai.provider.name", "acme"),
-		attribute.String("gen_ai.request.model", "acme:x"),
-		attribute.String("councild.stage", "stage1"), attribute.Int64("gen_ai.usage.input_tokens", 3),
+		attribute.String("gen_ai.request.model", "x"), attribute.String("councild.stage", "stage1"),
+		attribute.String("councild.seat", "m"), attribute.Bool("gen_ai.request.stream", false),
+		attribute.Int("councild.attempts", 2), attribute.Int64("gen_ai.usage.input_tokens", 3),
 		attribute.Int64("gen_ai.usage.output_tokens", 5),
-		attribute.StringSlice("gen_ai.response.finish_reasons", []string{"stop"}), attribute.Int("councild.attempts", 2),
+		attribute.StringSlice("gen_ai.response.finish_reasons", []string{"stop"}),
 	}
 	if diff := cmp.Diff(want, got[0].Attributes,
 		cmp.Comparer(func(a, b attribute.KeyValue) bool { return a.Key == b.Key && a.Value.String() == b.Value.String() })); diff != "" {
 		t.Error(diff)
 	}
-	if got[0].Name != "chat acme:x" || got[0].Parent.SpanID() != got[2].SpanContext.SpanID() || got[1].Status.Description != "unavailable" {
+	if got[0].Name != "chat x" || got[0].Parent.SpanID() != got[2].SpanContext.SpanID() || got[1].Status.Description != "unavailable" {
 		t.Errorf("spans %+v", got)
 	}
 	for _, s := range got {
@@ -226,6 +227,22 @@ func TestTracingIsOffByDefault(t *testing.T) {
 	if tracing, err := NewTracing(t.Context(), "v1", slog.New(slog.DiscardHandler)); tracing != nil || err != nil {
 		t.Errorf("got %v, %v", tracing, err)
 	}
+	for name, value := range map[string]string{"OTEL_SDK_DISABLED": "TRUE", "OTEL_TRACES_EXPORTER": "none"} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector.test")
+			t.Setenv(name, value)
+			if tracing, err := NewTracing(t.Context(), "v1", slog.New(slog.DiscardHandler)); tracing != nil || err != nil {
+				t.Errorf("got %v, %v", tracing, err)
+			}
+		})
+	}
+	t.Run("unknown protocol", func(t *testing.T) {
+		t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector.test")
+		t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "pigeon")
+		if _, err := NewTracing(t.Context(), "v1", slog.New(slog.DiscardHandler)); err == nil {
+			t.Error("accepted")
+		}
+	})
 	received := make(chan string, 2)
 	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)

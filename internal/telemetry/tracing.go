@@ -6,64 +6,69 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"slices"
+	"strings"
 
-	"github.com/councild/councild/internal/council"
+	"go.opentelemetry.io/contrib/exporters/autoexport"
 	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
 	"go.opentelemetry.io/otel"
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
 	"go.opentelemetry.io/otel/trace"
 )
 
-// These are attribute names and values of OpenTelemetry's semantic conventions for generative AI. The conventions
-// are still in development, so no other file uses the names.
-const (
-	genAIOperation      = "gen_ai.operation.name"
-	genAIProvider       = "gen_ai.provider.name"
-	genAIRequestModel   = "gen_ai.request.model"
-	genAIInputTokens    = "gen_ai.usage.input_tokens"
-	genAIOutputTokens   = "gen_ai.usage.output_tokens"
-	genAIFinishReasons  = "gen_ai.response.finish_reasons"
-	errorType           = "error.type"
-	operationChat       = "chat"
-	operationEmbeddings = "embeddings"
-)
-
-// Tracing exports spans over OTLP: one span for each request to the daemon, and one span for each call to a model.
+// Tracing exports spans. Each request to the daemon has one, and each session has a tree of them (session.go).
 // NewTracing returns a new one.
 type Tracing struct {
 	provider *sdktrace.TracerProvider
 	tracer   trace.Tracer
+	content  bool // The spans of calls also have the texts.
 }
 
-// NewTracing returns a Tracing that is configured by OpenTelemetry's standard variables. It returns nil if neither
-// OTEL_EXPORTER_OTLP_ENDPOINT nor OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is set. Later errors, such as a collector that is
-// down, are logged.
+// NewTracing returns a Tracing that is configured by OpenTelemetry's standard variables. It returns nil if the
+// variables ask for no traces: OTEL_SDK_DISABLED is true, OTEL_TRACES_EXPORTER is none, or neither
+// OTEL_TRACES_EXPORTER nor an endpoint is set. Later errors, such as a collector that is down, are logged.
 func NewTracing(ctx context.Context, version string, log *slog.Logger) (*Tracing, error) {
-	if os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") == "" && os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") == "" {
+	named := os.Getenv("OTEL_TRACES_EXPORTER") + os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") +
+		os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+	if named == "" || strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") { // No library reads the latter.
 		return nil, nil //nolint:nilnil // no tracing is not an error
 	}
-	exporter, err := otlptracehttp.New(ctx)
+	exporter, err := autoexport.NewSpanExporter(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("setting up traces: %w", err)
 	}
+	if autoexport.IsNoneSpanExporter(exporter) {
+		return nil, nil //nolint:nilnil // no tracing is not an error
+	}
 	described, err := resource.New(ctx,
-		resource.WithAttributes(attribute.String("service.name", "councild"),
-			attribute.String("service.version", version)),
+		resource.WithAttributes(semconv.ServiceName("councild"), semconv.ServiceVersion(version)),
 		resource.WithFromEnv(), resource.WithTelemetrySDK()) // Later options override earlier ones.
 	if err != nil {
 		return nil, fmt.Errorf("setting up traces: %w", err)
 	}
+	limits := sdktrace.NewSpanLimits()
+	if os.Getenv("OTEL_SPAN_EVENT_COUNT_LIMIT") == "" {
+		limits.EventCountLimit = maxEvaluations
+	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("traces", "error", err) }))
-	return newTracing(sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(described))), nil
+	return newTracing(sdktrace.NewTracerProvider(
+		sdktrace.WithBatcher(exporter), sdktrace.WithResource(described), sdktrace.WithRawSpanLimits(limits))), nil
 }
 
+// maxEvaluations is how many evaluations the span of stage 2 has at most. OpenTelemetry's default of 128 is too low for
+// 12 reviewers of 12 answers.
+const maxEvaluations = 1024
+
 func newTracing(provider *sdktrace.TracerProvider) *Tracing {
-	return &Tracing{provider: provider, tracer: provider.Tracer("github.com/councild/councild")}
+	content := []string{"true", "span_only", "span_and_event"}
+	return &Tracing{
+		provider: provider,
+		tracer:   provider.Tracer("github.com/councild/councild", trace.WithSchemaURL(semconv.SchemaURL)),
+		content:  slices.Contains(content, strings.ToLower(os.Getenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"))),
+	}
 }
 
 // Close exports the remaining spans and ends the tracing.
@@ -83,49 +88,17 @@ func (t *Tracing) Middleware(next http.Handler) http.Handler {
 		}))
 }
 
-// Inject adds the header traceparent (W3C Trace Context) to a request to a model. The header names the span in ctx,
-// which is the span of the call.
-func (t *Tracing) Inject(ctx context.Context, h http.Header) {
-	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(h))
+// Traceparent returns the span in ctx in the form of the header traceparent, or "" if there is none.
+func (t *Tracing) Traceparent(ctx context.Context) string {
+	carrier := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, carrier)
+	return carrier["traceparent"]
 }
 
-// Completer returns a council.Completer that passes calls to c and gives each call a span. The span names the provider
-// of the model. The argument providers holds the names of all providers.
-func (t *Tracing) Completer(c council.Completer, providers []string) council.Completer {
-	return traced{c, t.tracer, providers}
-}
-
-type traced struct {
-	council.Completer
-	tracer    trace.Tracer
-	providers []string
-}
-
-// Complete implements council.Completer.
-func (c traced) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
-	provider, _ := council.SplitModel(call.Model, c.providers)
-	operation := operationChat
-	if call.Texts != nil {
-		operation = operationEmbeddings
+// TraceID returns the id of the trace to which the span in ctx belongs, or "" if there is no span.
+func TraceID(ctx context.Context) string {
+	if span := trace.SpanContextFromContext(ctx); span.IsValid() {
+		return span.TraceID().String()
 	}
-	ctx, span := c.tracer.Start(ctx, operation+" "+call.Model, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
-		attribute.String(genAIOperation, operation), attribute.String(genAIProvider, provider),
-		attribute.String(genAIRequestModel, call.Model), attribute.String("councild.stage", string(call.Stage))))
-	defer span.End()
-	completion, err := c.Completer.Complete(ctx, call)
-	if n := completion.Usage.InputTokens; n != nil {
-		span.SetAttributes(attribute.Int64(genAIInputTokens, *n))
-	}
-	if n := completion.Usage.OutputTokens; n != nil {
-		span.SetAttributes(attribute.Int64(genAIOutputTokens, *n))
-	}
-	if completion.FinishReason != "" {
-		span.SetAttributes(attribute.StringSlice(genAIFinishReasons, []string{completion.FinishReason}))
-	}
-	span.SetAttributes(attribute.Int("councild.attempts", completion.Attempts))
-	if failure := council.AsFailure(err); failure != nil {
-		span.SetAttributes(attribute.String(errorType, string(failure.Code)))
-		span.SetStatus(codes.Error, string(failure.Code)) // The message may hold text from the provider.
-	}
-	return completion, err
+	return ""
 }

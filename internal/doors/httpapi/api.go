@@ -202,8 +202,10 @@ type Options struct {
 	// Middleware wraps all handlers. It may be nil. When the wrapped handler returns, Request.Pattern is the pattern
 	// of the route, or "" if the request has no route.
 	Middleware func(http.Handler) http.Handler
-	Log        *slog.Logger
-	Version    string
+	// Traceparent returns the trace span in the context of a request, as Origin.Traceparent. It may be nil.
+	Traceparent func(context.Context) string
+	Log         *slog.Logger
+	Version     string
 	// Settings are the names that messages use for settings.
 	Settings council.SettingNames
 }

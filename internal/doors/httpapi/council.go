@@ -117,6 +117,10 @@ func (a *API) start(
 	start.Plan.Deltas = stream || start.Background
 	start.Plan.AnswerDeltas = start.Plan.Deltas && !speaksOpenAI(r) // OpenAI's streams show only the final answer
 	start.Plan.Token = a.label(r)
+	start.Plan.Origin.RequestID = council.RequestID(r.Context())
+	if a.o.Traceparent != nil {
+		start.Plan.Origin.Traceparent = a.o.Traceparent(r.Context())
+	}
 	if a.o.Budget != nil {
 		if failure := a.o.Budget.Open(r.Context(), start.Plan); failure != nil {
 			return nil, false, failure
