@@ -201,6 +201,9 @@ type Event struct {
 	Type      EventType
 	SessionID string
 	Data      any
+	// Takeovers is how many times another process had continued the session before this event. Only the method Events
+	// of a session sets it.
+	Takeovers int
 }
 
 // Entry is an Event in the form that is kept and shown. Its data is JSON. For EventFailed, its data is a Problem.

@@ -1,6 +1,9 @@
 package council
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+)
 
 // Submission is the body of POST /v1/council: a question, and how its answer is
 // delivered.
@@ -9,7 +12,12 @@ type Submission struct {
 	Stream bool `json:"stream,omitempty"` // asks for server-sent events
 	// Background asks for the answer 202 at once. The session then continues when its client leaves.
 	Background bool `json:"background,omitempty"`
+	Door       Door `json:"-"` // becomes Plan.Door
 }
+
+// Door is what an interface of another maker needs to show a session in its own form, as JSON. Only the door that wrote
+// it reads it.
+type Door = json.RawMessage
 
 // Summary is a session in the list of GET /v1/council. It is also the answer 202 to a Submission in the background.
 type Summary struct {

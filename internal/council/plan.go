@@ -68,6 +68,8 @@ type Plan struct {
 	Excluded []Exclusion `json:"excluded,omitzero"`
 	// Warnings are the warnings that the session has when it begins.
 	Warnings []Warning `json:"warnings"`
+	// Door is Submission.Door, or empty.
+	Door Door `json:"door,omitempty"`
 }
 
 // Turn says which conversation a session continues. It is the zero value for the first session of a conversation.

@@ -132,7 +132,7 @@ func (f *follower) take(m journal.Stored) (ended bool) {
 	for _, e := range m.Entries {
 		switch e.Type {
 		case runlog.TypeClaimed:
-			s.view.clearText() // The next owner asks the models again.
+			s.view.takenOver() // The next owner asks the models again.
 		case runlog.TypeResult:
 			f.result = e.Data
 		case runlog.TypeAccepted, runlog.TypeCancelled, runlog.TypeReleased, council.EventBegun, council.EventCall:

@@ -52,6 +52,8 @@ func readPast(stored []journal.Stored, damaged error) (*past, error) {
 		for _, e := range m.Entries {
 			if runlog.Shown(e.Type) {
 				p.view.show(council.Event{Type: e.Type}, e)
+			} else if e.Type == runlog.TypeClaimed {
+				p.view.takenOver()
 			}
 		}
 	}
@@ -156,6 +158,7 @@ func (st *Store) session(id journal.ID, p *past) (*Session, error) {
 			council:    p.Plan.Council(),
 			listed:     listed(p.Plan),
 			first:      first(p.Plan),
+			door:       p.Plan.Door,
 		},
 		ID:      id.Session,
 		store:   st,
@@ -362,6 +365,7 @@ func (st *Store) own(ctx context.Context, k *keeper, id journal.ID, p *past) (cr
 		return 0, err
 	}
 	k.number = m.First
+	k.s.view.takenOver()
 	return crashes, nil
 }
 

@@ -140,10 +140,10 @@ func (s *Session) noteEndLocked(end ending) {
 	}
 }
 
-// Failed returns a session that has only the id and the creation time of s, and the failure.
+// Failed returns a session that has only the id, the creation time and the door of s, and the failure.
 func (s *Session) Failed(failure *council.Error) *Session {
 	failed := &Session{
-		origin:  origin{Created: s.Created},
+		origin:  origin{Created: s.Created, door: s.door},
 		ID:      s.ID,
 		store:   s.store,
 		done:    make(chan struct{}),

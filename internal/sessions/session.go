@@ -44,6 +44,7 @@ type origin struct {
 	listed     journal.Head    // what a list of sessions shows of the plan
 	// first is the plan if some members begin (council.Plan.First). Otherwise it is nil.
 	first *council.Plan
+	door  council.Door // council.Plan.Door
 }
 
 // Session is one session of a Store. It is the council.Observer of its run, and safe for concurrent use.
@@ -314,6 +315,7 @@ func (s *Session) Events(behind Position) (events []council.Event, next Position
 		if event.Type == council.EventDone {
 			event.Data = s.session
 		}
+		event.Takeovers = s.view.takeovers(next)
 		events = append(events, event)
 	}
 	if len(page.Entries) == 0 {
@@ -375,6 +377,12 @@ func (s *Session) Request() council.Request { return s.request }
 // First returns the plan of the session if some members began (council.Plan.First), and otherwise nil. Callers must not
 // change the plan.
 func (s *Session) First() *council.Plan { return s.first }
+
+// Door returns the Door of the session's plan. Callers must not change it.
+func (s *Session) Door() council.Door { return s.door }
+
+// Background reports whether the session continues without its client.
+func (s *Session) Background() bool { return s.background }
 
 // Cancel cancels the run of a session that has not ended.
 func (s *Session) Cancel(cause error) {

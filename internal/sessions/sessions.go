@@ -282,6 +282,7 @@ func (st *Store) newSession(start Start) *Session {
 			council:    start.Plan.Council(),
 			listed:     listed(start.Plan),
 			first:      first(start.Plan),
+			door:       start.Plan.Door,
 		},
 		ID:      start.Plan.SessionID,
 		store:   st,

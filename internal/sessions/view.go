@@ -18,6 +18,8 @@ type view struct {
 	text    []piece // the pieces of all texts that models are still writing, as they came
 	lengths []int   // the length of each of these texts, in characters
 	encoder encoder
+	// claims has, for each time that another process took the session over, the number of entries before that.
+	claims []int
 }
 
 // piece is a part of a text that a model is still writing.
@@ -182,4 +184,21 @@ func (v *view) length(writer int) int {
 func (v *view) clearText() {
 	v.text = nil
 	v.lengths = nil
+}
+
+// takenOver notes that another process continues the session. The texts that were still being written are lost.
+func (v *view) takenOver() {
+	v.claims = append(v.claims, len(v.entries))
+	v.clearText()
+}
+
+// takeovers returns how many times another process had taken the session over when the entry or the text before a
+// position was written.
+func (v *view) takeovers(at Position) int {
+	written := at.Number // the number of the entry, or of the entry that the text will become
+	if len(at.Characters) > 0 {
+		written++
+	}
+	n, _ := slices.BinarySearch(v.claims, written)
+	return n
 }

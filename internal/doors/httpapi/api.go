@@ -370,8 +370,6 @@ func hint(path string) string {
 		{"/v1/v1/", "the base URL has /v1 twice: give the client http://HOST:PORT/v1"},
 		{"/chat/completions", "the base URL lacks /v1: give the client http://HOST:PORT/v1"},
 		{"/models", "the base URL lacks /v1: give the client http://HOST:PORT/v1"},
-		{"/v1/responses/", "responses are not stored: GET /v1/council/{session_id} has the session, without resp_ " +
-			"before its id"},
 		{"/v1/completions", "this daemon has no text completions" + chat},
 		{"/v1/messages", "this daemon does not speak Anthropic's interface" + chat},
 		{"/v1/embeddings", "a council makes no embeddings: ask another provider for them"},

@@ -217,7 +217,9 @@ var schemas = map[string]reflect.Type{
 	"ResponseError":         reflect.TypeFor[openai.ResponseError](),
 	"ResponseIncompletion":  reflect.TypeFor[openai.ResponseIncompletion](),
 	"ResponseText":          reflect.TypeFor[openai.ResponseText](), "TextFormat": reflect.TypeFor[openai.TextFormat](),
-	"ChatMetadata": reflect.TypeFor[openai.ChatMetadata](),
+	"ResponseDeletion": reflect.TypeFor[openai.ResponseDeletion](), "ResponseItems": reflect.TypeFor[openai.ResponseItems](),
+	"ResponseInputItem": reflect.TypeFor[openai.ResponseInputItem](), "ResponseInputPart": reflect.TypeFor[openai.ResponseInputPart](),
+	"InputDetails": reflect.TypeFor[openai.InputDetails](), "OutputDetails": reflect.TypeFor[openai.OutputDetails](),
 	"CouncilList":  reflect.TypeFor[httpapi.CouncilList](), "CouncilCard": reflect.TypeFor[httpapi.CouncilCard](),
 	"Lately": reflect.TypeFor[httpapi.Lately](), "Demo": reflect.TypeFor[httpapi.Demo](),
 	"SessionCost": reflect.TypeFor[spend.SessionCost](),
@@ -571,6 +573,29 @@ func TestContractHasTheStatuses(t *testing.T) {
 	respond := func(body string, headers ...string) call {
 		return call{method: "POST", path: "/v1/responses", body: body, headers: headers}
 	}
+	elsewhere := append([]string{"Origin", "https://elsewhere.example"}, auth...)
+	ofResponse := func(method, route string, id func() string, headers ...string) call {
+		c := call{method: method, path: "/v1/responses/{id}" + route, headers: headers}
+		if id != nil {
+			c.id = func() string { return "resp_" + id() }
+		}
+		return c
+	}
+	answered := over(`["amber","birch","cedar"]`)
+	inTheBackground := sync.OnceValue(func() string { return inBackground(`["hang","hang"]`) })
+	inTheForeground := func() string {
+		go s.Call(t, "POST", "/v1/responses", response("council/hang,hang", "in the foreground"), auth...)
+		for {
+			var list httpapi.SessionList
+			_, data := s.Call(t, "GET", "/v1/council?status=running&q=foreground", "", auth...)
+			if err := json.Unmarshal(data, &list); err != nil {
+				t.Fatal(err)
+			}
+			if len(list.Sessions) > 0 {
+				return list.Sessions[0].ID
+			}
+		}
+	}
 	decision := func(model, text string) string {
 		return fmt.Sprintf(`{"model":%q,"input":%q,"questions":[{"type":"predicate","instructions":"It is true."},`+
 			`{"type":"choice","choices":[{"value":"a"},{"value":true}]},{"type":"score","levels":[{"label":"a"},{"label":"b"}]}]}`, model, text)
@@ -846,6 +871,29 @@ func TestContractHasTheStatuses(t *testing.T) {
 			method: "POST", path: "/v1/responses", body: response("council", "x"), headers: auth,
 			prepare: func() { s.Daemon.Drains.Store(true) },
 		},
+		ofResponse("GET", "", answered, auth...),
+		ofResponse("GET", "", failed, auth...),
+		ofResponse("GET", "?stream=true", answered, auth...),
+		ofResponse("GET", "?stream=true&starting_after=x", answered, auth...),
+		ofResponse("GET", "", answered),
+		ofResponse("GET", "", nil, auth...),
+		ofResponse("PUT", "", answered, auth...),
+		ofResponse("DELETE", "", inTheBackground, auth...),
+		ofResponse("DELETE", "", answered),
+		ofResponse("DELETE", "", answered, elsewhere...),
+		ofResponse("DELETE", "", nil, auth...),
+		ofResponse("DELETE", "", over(`["amber","birch","cedar"]`), auth...),
+		ofResponse("POST", "/cancel", inTheForeground, auth...),
+		ofResponse("POST", "/cancel", inTheBackground, auth...),
+		ofResponse("POST", "/cancel", answered),
+		ofResponse("POST", "/cancel", answered, elsewhere...),
+		ofResponse("POST", "/cancel", nil, auth...),
+		ofResponse("PUT", "/cancel", answered, auth...),
+		ofResponse("GET", "/input_items", answered, auth...),
+		ofResponse("GET", "/input_items?limit=0", answered, auth...),
+		ofResponse("GET", "/input_items", answered),
+		ofResponse("GET", "/input_items", nil, auth...),
+		ofResponse("PUT", "/input_items", answered, auth...),
 		decide(decision("council", "x"), append([]string{"Idempotency-Key", "decide"}, auth...)...),
 		decide(decision("council", "y"), append([]string{"Idempotency-Key", "decide"}, auth...)...),
 		decide(`{`, auth...),

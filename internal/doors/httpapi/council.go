@@ -84,7 +84,9 @@ func (a *API) begin(r *http.Request, body any, asked council.Submission, repeat 
 	}
 	s, added, err := a.start(r, start, asked.Stream, func() (council.Plan, error) {
 		asked.Token = a.label(r)
-		return a.prepare(r, asked.Request)
+		plan, err := a.prepare(r, asked.Request)
+		plan.Door = asked.Door
+		return plan, err
 	})
 	if err != nil || added {
 		return s, err

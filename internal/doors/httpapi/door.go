@@ -56,6 +56,22 @@ func (a *API) Find(r *http.Request, id string) (*sessions.Session, error) {
 	return a.sessions.Get(r.Context(), a.owner(r), id)
 }
 
+// Stop cancels a session that runs. It does not wait for the end of the session.
+func (a *API) Stop(r *http.Request, s *sessions.Session) error {
+	if err := a.sessions.Stop(r.Context(), s); err != nil {
+		return unstored(s, "cancelled for good", err)
+	}
+	return nil
+}
+
+// Delete deletes a session that has ended.
+func (a *API) Delete(r *http.Request, s *sessions.Session) error {
+	if err := a.sessions.Delete(r.Context(), s); err != nil {
+		return unstored(s, "deleted", err)
+	}
+	return nil
+}
+
 // Begin begins the session that a request asks for. First it reads the body into the struct that body points to.
 // Unknown fields have no effect. Then it calls the function asked, which returns the submission and adds the problems
 // of the request to p. If the body has problems and asked returns an error, Begin reports the fields of that error as
@@ -76,7 +92,10 @@ func (a *API) Begin(
 	if err := a.refusal(r, problems, submission.Request); err != nil {
 		return nil, err
 	}
-	repeat := a.repeatKey(r, problems.sum)
+	repeat := ""
+	if !submission.Background { // Its client gets the id at once, and repeats nothing.
+		repeat = a.repeatKey(r, problems.sum)
+	}
 	if s, err := a.replayed(w, r, repeat); s != nil || err != nil {
 		return s, err
 	}

@@ -224,7 +224,7 @@ func TestRequestRoundTrip(t *testing.T) {
 func TestHints(t *testing.T) {
 	s := start(t, nil)
 	for path, want := range map[string]string{
-		"/v1/responses/resp_1": "GET /v1/council", "/v1/v1/chat/completions": "twice", "/v1//chat/completions": "two slashes in a row", "/v1/completions": "text completions",
+		"/v1/v1/chat/completions": "twice", "/v1//chat/completions": "two slashes in a row", "/v1/completions": "text completions",
 		"/v1/embeddings": "embeddings", "/v1/messages": "Anthropic", "/chat/completions": "lacks /v1", "/v1/elsewhere": "openapi.yaml",
 		"/v1/council/none": "GET /v1/council", "/v1/councils/": "openapi.yaml",
 	} {

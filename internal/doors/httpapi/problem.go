@@ -173,7 +173,8 @@ type ChatError struct {
 // a request can fail before it has a route.
 func speaksOpenAI(r *http.Request) bool {
 	return r.URL.Path == "/v1/models" || strings.HasPrefix(r.URL.Path, "/v1/models/") ||
-		r.URL.Path == "/v1/chat/completions" || r.URL.Path == "/v1/responses" || r.URL.Path == "/v1/decisions"
+		r.URL.Path == "/v1/chat/completions" || r.URL.Path == "/v1/responses" ||
+		strings.HasPrefix(r.URL.Path, "/v1/responses/") || r.URL.Path == "/v1/decisions"
 }
 
 // OpenAIError returns an error in OpenAI's shape. The message lists all fields, because that shape has room for only

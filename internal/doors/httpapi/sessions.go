@@ -254,13 +254,13 @@ func (a *API) deleteSession(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if summary := s.Summary(); summary.Status == council.StatusRunning {
-		if err := a.sessions.Stop(r.Context(), s); err != nil {
-			return unstored(s, "cancelled for good", err)
+		if err := a.Stop(r, s); err != nil {
+			return err
 		}
 		return WriteJSON(w, http.StatusAccepted, summary)
 	}
-	if err := a.sessions.Delete(r.Context(), s); err != nil {
-		return unstored(s, "deleted", err)
+	if err := a.Delete(r, s); err != nil {
+		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil

@@ -224,7 +224,7 @@ type ChatPart struct {
 
 // request returns the council's request. It adds a problem to p for everything in c that a council does not support.
 func (c ChatRequest) request(p *httpapi.Problems) council.Request {
-	r := asked(c.Model, c.Metadata)
+	r := requestOf(c.Model, c.Metadata)
 	if r.Seed = c.Seed; c.Seed != nil && *c.Seed == -1 { // On other servers -1 means a random seed.
 		r.Seed = nil
 	}
@@ -305,8 +305,8 @@ func askTools(
 	}
 }
 
-// asked returns a council.Request with the members that the model name asks for, and with the metadata.
-func asked(model string, m *ChatMetadata) (r council.Request) {
+// requestOf returns a council.Request with the members that the model name asks for, and with the metadata.
+func requestOf(model string, m *ChatMetadata) (r council.Request) {
 	if m != nil {
 		r.Category = m.Category
 		r.Language = m.Language
@@ -447,6 +447,8 @@ type ChatCouncil struct {
 	Persisted   bool                  `json:"persisted"`
 	Degradation []council.Degradation `json:"degradation"`
 	Metadata    council.Metadata      `json:"metadata"`
+	// Ignored names the fields of a request for a response that had no effect.
+	Ignored []string `json:"ignored,omitempty"`
 }
 
 func chatCouncil(s *council.Session) *ChatCouncil {

@@ -165,7 +165,7 @@ type DecisionLevel struct {
 // request returns the council's request. It adds a problem to p for everything in c that a council does not support.
 func (c DecisionRequest) request(p *httpapi.Problems) council.Request {
 	p.Rename = func(field string) string { return bodyPlace(field, "input", "", conversation{}) }
-	r := asked(c.Model, nil)
+	r := requestOf(c.Model, nil)
 	r.Query = c.Input.transcript(p)
 	r.Questions = []council.VoteQuestion{}
 	names := map[string]bool{}

@@ -15,13 +15,17 @@ import (
 // conversation is the part of a client's messages that a council reads.
 type conversation struct {
 	messages []council.Message
-	// places holds, for each message, its index in the client's list or the constant instructions.
+	// places holds, for each message, its index in the client's list, or instructions, or previous.
 	places   []int
 	warnings []council.Warning
 }
 
-// instructions stands for the index of a message that comes from the field "instructions" and not from the list.
-const instructions = -1
+// These stand for the index of a message that is not in the list. The message comes from the field "instructions", or
+// from the response that the field "previous_response_id" names.
+const (
+	instructions = -1
+	previous     = -2
+)
 
 // place returns the place in the body for a field of council.Request that begins with "messages[". The argument list is
 // the name of the client's list. For any other field, the result ok is false.
@@ -30,8 +34,11 @@ func (c conversation) place(field, list string) (place string, ok bool) {
 	if n, err := fmt.Sscanf(field, "messages[%d]", &i); n == 0 || err != nil || i >= len(c.places) {
 		return "", false
 	}
-	if c.places[i] == instructions {
+	switch c.places[i] {
+	case instructions:
 		return "instructions", true
+	case previous:
+		return "previous_response_id", true
 	}
 	return fmt.Sprintf("%s[%d]%s", list, c.places[i], field[strings.IndexByte(field, ']')+1:]), true
 }
@@ -54,13 +61,18 @@ func (c conversation) side() bool {
 }
 
 // readConversation returns the conversation in a client's list of messages. The argument list is the name of that list.
-// The argument system holds further instructions or is "". Two things become problems in p: parts of the user's last
+// The argument system holds further instructions or is "". The messages of earlier stand before the list. Two things become problems in p: parts of the user's last
 // message that are not text, and foreign items after that message, except reasoning. Both are things that a council
 // cannot read.
-func readConversation(p *httpapi.Problems, list string, items []ResponseItem, system string) (c conversation) {
+func readConversation(
+	p *httpapi.Problems, list string, items []ResponseItem, system string, earlier ...council.Message,
+) (c conversation) {
 	last := lastQuestion(items)
 	if system != "" {
 		c.add(system, council.RoleSystem, instructions)
+	}
+	for _, m := range earlier {
+		c.add(m.Content, m.Role, previous)
 	}
 	r := reduction{map[string]int{}}
 	for i, item := range items {
@@ -85,7 +97,7 @@ func readConversation(p *httpapi.Problems, list string, items []ResponseItem, sy
 	if message := r.String(); message != "" {
 		c.warnings = []council.Warning{{Code: council.WarnHistoryReduced, Message: message}}
 	}
-	if n := len(c.messages) - 1; (n < 0 || c.places[n] == instructions) && len(items) > 0 && !p.About(list) {
+	if n := len(c.messages) - 1; (n < 0 || c.places[n] < 0) && len(items) > 0 && !p.About(list) {
 		p.Add(list, "there is no question", "end the conversation with the user's question")
 	}
 	return c
@@ -108,7 +120,7 @@ func (c *conversation) askLast() {
 			return
 		}
 	}
-	if n := len(c.messages) - 1; n >= 0 && c.places[n] != instructions {
+	if n := len(c.messages) - 1; n >= 0 && c.places[n] >= 0 {
 		c.messages[n].Role = council.RoleUser
 	}
 }

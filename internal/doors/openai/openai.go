@@ -39,6 +39,10 @@ func Routes(api *httpapi.API) []httpapi.Route {
 		{Method: http.MethodGet, Pattern: "/v1/models/*", Handle: d.model}, // an id may hold slashes
 		{Method: http.MethodPost, Pattern: "/v1/chat/completions", Asks: true, Handle: d.chat},
 		{Method: http.MethodPost, Pattern: "/v1/responses", Asks: true, Handle: d.respond},
+		{Method: http.MethodGet, Pattern: "/v1/responses/{id}", Handle: d.retrieve},
+		{Method: http.MethodDelete, Pattern: "/v1/responses/{id}", Handle: d.remove},
+		{Method: http.MethodPost, Pattern: "/v1/responses/{id}/cancel", Handle: d.cancel},
+		{Method: http.MethodGet, Pattern: "/v1/responses/{id}/input_items", Handle: d.inputItems},
 		{Method: http.MethodPost, Pattern: "/v1/decisions", Asks: true, Handle: d.decide},
 	}
 }

@@ -6,40 +6,101 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/doors/httpapi"
 	"github.com/councild/councild/internal/sessions"
 )
 
-// ResponseRequest is the body of POST /v1/responses. Other fields in a body have no effect.
+// ResponseRequest is the body of POST /v1/responses. Fields that are not here have no effect.
 type ResponseRequest struct {
-	Model        string        `json:"model"`
-	Input        ResponseInput `json:"input"`
-	Instructions string        `json:"instructions,omitempty"`
-	Stream       bool          `json:"stream,omitempty"`
-	Metadata     *ChatMetadata `json:"metadata,omitempty"`
-	// Store is false if the client will not refer to the answer in later requests. If Store is nil, it counts as true.
+	Model        string          `json:"model"`
+	Input        ResponseInput   `json:"input"`
+	Instructions string          `json:"instructions,omitempty"`
+	Stream       bool            `json:"stream,omitempty"`
+	Metadata     json.RawMessage `json:"metadata,omitempty"` // an object of texts
+	// Store is false if the session is to be deleted once it is answered. If Store is nil, it counts as true.
 	Store *bool `json:"store,omitempty"`
+	// Background says that the session continues without the client. The client then fetches the response.
+	Background bool `json:"background,omitempty"`
+	// PreviousResponseID is the id of the response whose conversation the input continues.
+	PreviousResponseID string `json:"previous_response_id,omitempty"`
 	EndUser
 	Sampling
 	// MaxOutputTokens has no effect, but wrong values are refused.
-	MaxOutputTokens *float64      `json:"max_output_tokens,omitempty"`
-	Text            *ResponseText `json:"text,omitempty"`
+	MaxOutputTokens *float64 `json:"max_output_tokens,omitempty"`
+	Text            *struct {
+		ResponseText
+		Verbosity json.RawMessage `json:"verbosity,omitempty"`
+	} `json:"text,omitempty"`
+	WithoutEffect
 	// The remaining fields are refused, because a council does not support them. But tools may be ignored if the
 	// request does not require a call.
-	Tools              json.RawMessage `json:"tools,omitempty"`
-	ToolChoice         json.RawMessage `json:"tool_choice,omitempty"`
-	Include            json.RawMessage `json:"include,omitempty"`
-	PreviousResponseID string          `json:"previous_response_id,omitempty"`
-	Conversation       json.RawMessage `json:"conversation,omitempty"`
-	Prompt             json.RawMessage `json:"prompt,omitempty"`
-	Background         bool            `json:"background,omitempty"`
-	TopLogprobs        *int64          `json:"top_logprobs,omitempty"`
+	Tools        json.RawMessage `json:"tools,omitempty"`
+	ToolChoice   json.RawMessage `json:"tool_choice,omitempty"`
+	Include      json.RawMessage `json:"include,omitempty"`
+	Conversation json.RawMessage `json:"conversation,omitempty"`
+	Prompt       json.RawMessage `json:"prompt,omitempty"`
+	TopLogprobs  *int64          `json:"top_logprobs,omitempty"`
+}
 
-	// Stores says that later requests can refer to the answer. It is set when the session has begun.
-	Stores bool `json:"-"`
+// WithoutEffect holds the fields of a ResponseRequest that are not even checked.
+type WithoutEffect struct {
+	MaxToolCalls         json.RawMessage `json:"max_tool_calls,omitempty"`
+	Reasoning            json.RawMessage `json:"reasoning,omitempty"`
+	Truncation           json.RawMessage `json:"truncation,omitempty"`
+	ParallelToolCalls    json.RawMessage `json:"parallel_tool_calls,omitempty"`
+	ServiceTier          json.RawMessage `json:"service_tier,omitempty"`
+	StreamOptions        json.RawMessage `json:"stream_options,omitempty"`
+	BackgroundOptions    json.RawMessage `json:"background_options,omitempty"`
+	PromptCacheKey       json.RawMessage `json:"prompt_cache_key,omitempty"`
+	PromptCacheRetention json.RawMessage `json:"prompt_cache_retention,omitempty"`
+	PromptCacheOptions   json.RawMessage `json:"prompt_cache_options,omitempty"`
+	Moderation           json.RawMessage `json:"moderation,omitempty"`
+	AccessPrograms       json.RawMessage `json:"access_programs,omitempty"`
+	ContextManagement    json.RawMessage `json:"context_management,omitempty"`
+	Image                json.RawMessage `json:"image,omitempty"`
+}
+
+// ignored returns the names of the fields that the request has and that have no effect.
+func (c ResponseRequest) ignored() (names []string) {
+	for _, f := range []struct {
+		name string
+		has  bool
+	}{
+		{"temperature", c.Temperature != nil},
+		{"top_p", c.TopP != nil},
+		{"frequency_penalty", c.FrequencyPenalty != nil},
+		{"presence_penalty", c.PresencePenalty != nil},
+		{"max_output_tokens", c.MaxOutputTokens != nil},
+		{"max_tool_calls", c.MaxToolCalls != nil},
+		{"reasoning", c.Reasoning != nil},
+		{"text.verbosity", c.Text != nil && c.Text.Verbosity != nil},
+		{"truncation", c.Truncation != nil},
+		{"parallel_tool_calls", c.ParallelToolCalls != nil},
+		{"service_tier", c.ServiceTier != nil},
+		{"stream_options", c.StreamOptions != nil},
+		{"background_options", c.BackgroundOptions != nil},
+		{"prompt_cache_key", c.PromptCacheKey != nil},
+		{"prompt_cache_retention", c.PromptCacheRetention != nil},
+		{"prompt_cache_options", c.PromptCacheOptions != nil},
+		{"moderation", c.Moderation != nil},
+		{"access_programs", c.AccessPrograms != nil},
+		{"context_management", c.ContextManagement != nil},
+		{"image", c.Image != nil},
+		{"tools", c.Tools != nil},
+		{"tool_choice", c.ToolChoice != nil},
+		{"include", c.Include != nil},
+		{"top_logprobs", c.TopLogprobs != nil},
+	} {
+		if f.has {
+			names = append(names, f.name)
+		}
+	}
+	return names
 }
 
 // ResponseInput holds the messages of a ResponseRequest. If a client sends one string instead, it becomes a message of
@@ -90,8 +151,17 @@ type TextFormat struct {
 }
 
 // request returns the council's request. It adds a problem to p for everything in c that a council does not support.
-func (c ResponseRequest) request(p *httpapi.Problems) council.Request {
-	r := asked(c.Model, c.Metadata)
+// The argument earlier is the conversation of the previous response.
+func (c ResponseRequest) request(p *httpapi.Problems, earlier []council.Message) (council.Request, echo) {
+	a := echo{
+		Model: c.Model, Instructions: c.Instructions, Metadata: c.metadata(p), Previous: c.PreviousResponseID,
+		Forget: c.Store != nil && !*c.Store, Ignored: c.ignored(),
+	}
+	r := requestOf(c.Model, &ChatMetadata{
+		Mode:     council.Mode(a.Metadata["mode"]),
+		Category: a.Metadata["category"],
+		Language: a.Metadata["language"],
+	})
 	var talk conversation
 	p.Rename = func(field string) string { return bodyPlace(field, "input", "text.format", talk) }
 	c.addUser(&r, p)
@@ -100,28 +170,57 @@ func (c ResponseRequest) request(p *httpapi.Problems) council.Request {
 	askTools(p, &r, "tools", c.Tools, "tool_choice", c.ToolChoice)
 	if c.Text != nil {
 		c.Text.Format.ask(&r, p, c.Text.Format.Type, "text.format", "text.format")
+		a.Text = &c.Text.ResponseText
 	}
 	refuse(p, []refusal{
 		{
 			bytes.Contains(c.Include, []byte("logprobs")), "include", "a council has no token probabilities",
 			"leave include out",
 		},
-		{
-			c.PreviousResponseID != "", "previous_response_id", "responses are not stored, so none can be continued",
-			"send the whole conversation as input",
-		},
 		{given(c.Conversation), "conversation", "conversations are not stored", "send the whole conversation as input"},
 		{given(c.Prompt), "prompt", "there are no stored prompts", "send the text as instructions or input"},
-		{c.Background, "background", "responses are not stored, so none can be fetched", `use POST /v1/council with "background": true`},
+		{
+			c.Background && a.Forget, "store", "a response in the background must be stored until it is fetched",
+			"leave store out, and DELETE the response later",
+		},
 		{
 			c.TopLogprobs != nil && *c.TopLogprobs > 0, "top_logprobs", "a council has no token probabilities",
 			"leave top_logprobs out",
 		},
 		{len(c.Input) == 0 && !p.About("input"), "input", "there is no input", "give at least the user's question"},
 	})
-	talk = readConversation(p, "input", c.Input, c.Instructions)
+	talk = readConversation(p, "input", c.Input, c.Instructions, earlier...)
 	talk.ask(&r)
-	return r
+	return r, a
+}
+
+// These are OpenAI's limits of metadata, in characters.
+const (
+	maxMetadata      = 16
+	maxMetadataKey   = 64
+	maxMetadataValue = 512
+)
+
+// metadata returns the metadata of the request. Metadata that OpenAI would refuse becomes a problem in p.
+func (c ResponseRequest) metadata(p *httpapi.Problems) (m map[string]string) {
+	if !given(c.Metadata) {
+		return nil
+	}
+	const fix = "give an object of at most 16 texts, with keys of up to 64 and values of up to 512 characters"
+	if err := json.Unmarshal(c.Metadata, &m); err != nil {
+		p.Add("metadata", "the value is not an object of texts", fix)
+		return nil
+	}
+	if len(m) > maxMetadata {
+		p.Add("metadata", fmt.Sprintf("there are %d texts", len(m)), fix)
+	}
+	for key, value := range m {
+		if utf8.RuneCountInString(key) > maxMetadataKey || utf8.RuneCountInString(value) > maxMetadataValue {
+			p.Add("metadata", fmt.Sprintf("%.64q or its value is too long", key), fix)
+			break
+		}
+	}
+	return m
 }
 
 // maxReferences is the most items of a request that may refer to earlier responses.
@@ -183,60 +282,107 @@ func (d door) answerOf(r *http.Request, message string) (string, error) {
 	return "", nil
 }
 
+// earlier returns the conversation of the previous response without its instructions, and its answer.
+func (d door) earlier(r *http.Request, c *ResponseRequest) ([]council.Message, error) {
+	if c.PreviousResponseID == "" {
+		return nil, nil
+	}
+	var answer string
+	v, err := d.find(r, c.PreviousResponseID)
+	if err == nil && v != nil {
+		answer, err = d.answerOf(r, "msg_"+v.s.ID)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if answer == "" {
+		return nil, &council.Error{
+			Code: council.CodeNotFound, Detail: "the previous response is not here",
+			Fields: []council.FieldError{{
+				Field:   "previous_response_id",
+				Message: fmt.Sprintf("this token has no response %.64q that ended with an answer", c.PreviousResponseID),
+				Fix:     "send the whole conversation as input",
+			}},
+		}
+	}
+	return append(slices.Clone(v.conversation()), council.Message{Role: council.RoleAssistant, Content: answer}), nil
+}
+
 // respond is POST /v1/responses. It runs a session, and answers with the session's answer as a response.
 func (d door) respond(w http.ResponseWriter, r *http.Request) error {
 	var c ResponseRequest
 	s, err := d.api.Begin(w, r, &c, func(p *httpapi.Problems) (council.Submission, error) {
-		err := cmp.Or(d.resolve(r, &c, p), knownModel(c.Model))
-		return council.Submission{Request: c.request(p), Stream: c.Stream}, err
+		earlier, err := d.earlier(r, &c)
+		err = cmp.Or(err, d.resolve(r, &c, p), knownModel(c.Model))
+		request, echo := c.request(p, earlier)
+		submission := council.Submission{Request: request, Stream: c.Stream, Background: c.Background}
+		submission.Door = echo.encode()
+		return submission, err
 	})
 	if err != nil {
 		return err
 	}
-	c.Stores = (c.Store == nil || *c.Store) && s.Found()
-	// The session holds the question, so keep only the fields that the response repeats.
-	c = ResponseRequest{
-		Model:        c.Model,
-		Stream:       c.Stream,
-		Instructions: c.Instructions,
-		Text:         c.Text,
-		Metadata:     c.Metadata,
-		Stores:       c.Stores,
-	}
-	if c.Stream {
-		d.streamText(w, r, newResponseStream(s, c))
+	stream, background := c.Stream, c.Background
+	c = ResponseRequest{} // The session holds the question.
+	v := viewOf(s)
+	v.forget = func() error { return d.api.Delete(r, s) }
+	switch {
+	case stream:
+		d.streamText(w, r, newResponseStream(v))
 		return nil
+	case background:
+		return httpapi.WriteJSON(w, http.StatusOK, v.now())
 	}
 	session, err := httpapi.Wait(r, s)
 	if err != nil {
 		return err
 	}
-	return httpapi.WriteJSON(w, http.StatusOK, c.ended(s, session))
+	v.forgetNow()
+	return httpapi.WriteJSON(w, http.StatusOK, v.ended(session))
 }
 
-// Response is the answer to POST /v1/responses, in OpenAI's form. Fields that do not apply to a council are null.
+// Response is a response in OpenAI's form. Fields that do not apply to a council are null, or have the value that OpenAI
+// documents as the default.
 type Response struct {
-	ID        string            `json:"id"`         // "resp_" and the id of the session
-	Object    string            `json:"object"`     // "response"
-	CreatedAt int64             `json:"created_at"` // Unix seconds
-	Status    string            `json:"status"`     // "in_progress", "completed", "incomplete" or "failed"
-	Model     string            `json:"model"`      // the model of the request
-	Output    []ResponseMessage `json:"output"`     // one message, but none before the end
+	ID          string            `json:"id"`           // "resp_" and the id of the session
+	Object      string            `json:"object"`       // "response"
+	CreatedAt   int64             `json:"created_at"`   // Unix seconds
+	CompletedAt *int64            `json:"completed_at"` // null unless Status is "completed"
+	Status      string            `json:"status"`       // "in_progress", "completed", "incomplete", "failed" or "cancelled"
+	Model       string            `json:"model"`        // the model of the request
+	Output      []ResponseMessage `json:"output"`       // one message, but none before the end
 	// Usage is the sum over all calls. It is null before the end, and if no provider reported its usage.
 	Usage              *ResponseUsage        `json:"usage"`
 	Error              *ResponseError        `json:"error"`
 	IncompleteDetails  *ResponseIncompletion `json:"incomplete_details"`
 	Instructions       *string               `json:"instructions"`
-	Metadata           ChatMetadata          `json:"metadata"`
+	Metadata           map[string]string     `json:"metadata"`
 	PreviousResponseID *string               `json:"previous_response_id"`
-	Store              bool                  `json:"store"` // says that later requests can refer to the message
-	Temperature        *float64              `json:"temperature"`
-	TopP               *float64              `json:"top_p"`
+	Store              bool                  `json:"store"`      // says that the response can be fetched
+	Background         bool                  `json:"background"` // says that the session continues without its client
 	Text               ResponseText          `json:"text"`
-	ParallelToolCalls  bool                  `json:"parallel_tool_calls"`
-	ToolChoice         string                `json:"tool_choice"` // always "auto"
-	Tools              []string              `json:"tools"`       // always empty
 	Council            *ChatCouncil          `json:"council,omitempty"`
+	Unused
+}
+
+// Unused holds the fields of a Response that are the same for every council.
+type Unused struct {
+	Temperature       float64   `json:"temperature"`         // 1
+	TopP              float64   `json:"top_p"`               // 1
+	PresencePenalty   float64   `json:"presence_penalty"`    // 0
+	FrequencyPenalty  float64   `json:"frequency_penalty"`   // 0
+	TopLogprobs       int64     `json:"top_logprobs"`        // 0
+	Truncation        string    `json:"truncation"`          // "disabled"
+	ServiceTier       string    `json:"service_tier"`        // "default"
+	ParallelToolCalls bool      `json:"parallel_tool_calls"` // false
+	ToolChoice        string    `json:"tool_choice"`         // "auto"
+	Tools             []string  `json:"tools"`               // empty
+	Reasoning         *struct{} `json:"reasoning"`           // null, like all fields after it
+	MaxOutputTokens   *int64    `json:"max_output_tokens"`
+	MaxToolCalls      *int64    `json:"max_tool_calls"`
+	SafetyIdentifier  *string   `json:"safety_identifier"`
+	PromptCacheKey    *string   `json:"prompt_cache_key"`
+	AccessPrograms    *struct{} `json:"access_programs"`
 }
 
 // ResponseMessage is the one item of a Response.
@@ -256,16 +402,25 @@ type ResponsePart struct {
 	Logprobs    []string `json:"logprobs"`    // always empty
 }
 
-// ResponseUsage is what a session consumed. The fields for OpenAI's details are null, because a sum over several
-// providers has no details.
+// ResponseUsage is what a session consumed.
 type ResponseUsage struct {
-	InputTokens        int64     `json:"input_tokens"`
-	InputTokensDetails *struct{} `json:"input_tokens_details"`
-	OutputTokens       int64     `json:"output_tokens"`
-	OutputDetails      *struct{} `json:"output_tokens_details"`
-	TotalTokens        int64     `json:"total_tokens"`
-	Cost               *float64  `json:"cost"`              // ChatUsage.Cost
-	Partial            bool      `json:"partial,omitempty"` // ChatUsage.Partial
+	InputTokens        int64         `json:"input_tokens"`
+	InputTokensDetails InputDetails  `json:"input_tokens_details"`
+	OutputTokens       int64         `json:"output_tokens"`
+	OutputDetails      OutputDetails `json:"output_tokens_details"`
+	TotalTokens        int64         `json:"total_tokens"`
+	Cost               *float64      `json:"cost"`              // ChatUsage.Cost
+	Partial            bool          `json:"partial,omitempty"` // ChatUsage.Partial
+}
+
+// InputDetails is a part of ResponseUsage.
+type InputDetails struct {
+	CachedTokens int64 `json:"cached_tokens"` // always 0, because it is not known
+}
+
+// OutputDetails is a part of ResponseUsage.
+type OutputDetails struct {
+	ReasoningTokens int64 `json:"reasoning_tokens"` // of the calls that report it
 }
 
 // ResponseError says why a Response failed.
@@ -285,54 +440,8 @@ const (
 	responseCompleted  = "completed"
 	responseIncomplete = "incomplete"
 	responseFailed     = "failed"
+	responseCancelled  = "cancelled"
 )
-
-// response returns a response with the given status. The response has no answer yet.
-func (c ResponseRequest) response(s *sessions.Session, status string) Response {
-	r := Response{
-		ID:         "resp_" + s.ID,
-		Object:     "response",
-		CreatedAt:  s.Created.Unix(),
-		Status:     status,
-		Model:      c.Model,
-		Output:     []ResponseMessage{},
-		Store:      c.Stores,
-		Text:       ResponseText{TextFormat{Type: formatText}},
-		ToolChoice: "auto",
-		Tools:      []string{},
-	}
-	if c.Text != nil && c.Text.Format.Type != "" {
-		r.Text = *c.Text
-	}
-	if c.Instructions != "" {
-		r.Instructions = &c.Instructions
-	}
-	if c.Metadata != nil {
-		r.Metadata = *c.Metadata
-	}
-	return r
-}
-
-// ended returns the response for a session that has ended with an answer.
-func (c ResponseRequest) ended(s *sessions.Session, session *council.Session) Response {
-	r := c.response(s, responseCompleted)
-	if *chatFinish(session) == "length" {
-		r.Status = responseIncomplete
-		r.IncompleteDetails = &ResponseIncompletion{Reason: "max_output_tokens"}
-	}
-	r.Output = append(r.Output, responseMessage(s, r.Status, responsePart(session.Answer+noteLine(session))))
-	r.Council = chatCouncil(session)
-	if u := chatUsage(session); u != nil {
-		r.Usage = &ResponseUsage{
-			InputTokens:  u.PromptTokens,
-			OutputTokens: u.CompletionTokens,
-			TotalTokens:  u.TotalTokens,
-			Cost:         u.Cost,
-			Partial:      u.Partial,
-		}
-	}
-	return r
-}
 
 func responseMessage(s *sessions.Session, status string, parts ...ResponsePart) ResponseMessage {
 	return ResponseMessage{
@@ -346,105 +455,4 @@ func responseMessage(s *sessions.Session, status string, parts ...ResponsePart) 
 
 func responsePart(text string) ResponsePart {
 	return ResponsePart{Type: "output_text", Text: text, Annotations: []string{}, Logprobs: []string{}}
-}
-
-// responseStream turns the events of a session into the events of a response.
-type responseStream struct {
-	*textStream
-	request ResponseRequest
-	number  int    // the SequenceNumber of the next event
-	text    []byte // the answer so far
-}
-
-// responseEvent is one event of a streamed response. Each type of event uses some of the fields.
-type responseEvent struct {
-	Type           string           `json:"type"`
-	SequenceNumber int              `json:"sequence_number"` // counts from 0
-	Response       *Response        `json:"response,omitempty"`
-	ItemID         string           `json:"item_id,omitempty"`
-	OutputIndex    *int             `json:"output_index,omitempty"`
-	ContentIndex   *int             `json:"content_index,omitempty"`
-	Item           *ResponseMessage `json:"item,omitempty"`
-	Part           *ResponsePart    `json:"part,omitempty"`
-	Delta          *string          `json:"delta,omitempty"`
-	Text           *string          `json:"text,omitempty"`
-	Logprobs       *[]string        `json:"logprobs,omitempty"`
-}
-
-// newResponseStream returns a stream that begins with an empty response in progress.
-func newResponseStream(s *sessions.Session, request ResponseRequest) *textStream {
-	t := &responseStream{textStream: newTextStream(s), request: request}
-	t.textStream.event = t.event
-	begun := request.response(s, responseRuns)
-	t.next("response.created", responseEvent{Response: &begun})
-	t.next("response.in_progress", responseEvent{Response: &begun})
-	return t.textStream
-}
-
-// next adds an event to out and gives it the next number.
-func (t *responseStream) next(name string, e responseEvent) {
-	e.Type = name
-	e.SequenceNumber = t.number
-	t.number++
-	t.out.WriteString("event: " + name + "\n")
-	t.send(e)
-}
-
-// ofItem adds an event about the message of the response.
-func (t *responseStream) ofItem(name string, item ResponseMessage) {
-	t.next(name, responseEvent{OutputIndex: new(0), Item: &item})
-}
-
-// ofPart adds an event about the text of the message.
-func (t *responseStream) ofPart(name string, e responseEvent) {
-	e.ItemID = "msg_" + t.s.ID
-	e.OutputIndex = new(0)
-	e.ContentIndex = new(0)
-	t.next(name, e)
-}
-
-// event adds the events of a response for one event of the session.
-func (t *responseStream) event(e council.Event) {
-	switch data := e.Data.(type) {
-	case council.Delta:
-		t.write(data.Text)
-	case council.Restart:
-		t.fail(t.lost(data))
-	case *council.Session:
-		if !t.sent { // The session had no deltas, so send the whole answer now.
-			t.write(data.Answer)
-		}
-		if line := noteLine(data); line != "" {
-			t.write(line)
-		}
-		ended := t.request.ended(t.s, data)
-		part := responsePart(string(t.text))
-		t.ofPart("response.output_text.done", responseEvent{Text: &part.Text, Logprobs: &part.Logprobs})
-		t.ofPart("response.content_part.done", responseEvent{Part: &part})
-		t.ofItem("response.output_item.done", responseMessage(t.s, ended.Status, part))
-		t.next("response."+ended.Status, responseEvent{Response: &ended})
-	case *council.Error:
-		t.fail(data)
-	default:
-		t.comment(e)
-	}
-}
-
-// write adds a piece of the answer. Before the first piece it adds the events that begin the message.
-func (t *responseStream) write(text string) {
-	empty := responsePart("")
-	if !t.sent {
-		t.ofItem("response.output_item.added", responseMessage(t.s, responseRuns))
-		t.ofPart("response.content_part.added", responseEvent{Part: &empty})
-	}
-	t.sent = true
-	t.text = append(t.text, text...)
-	t.ofPart("response.output_text.delta", responseEvent{Delta: &text, Logprobs: &empty.Logprobs})
-}
-
-// fail adds the event that says why there is no answer.
-func (t *responseStream) fail(e *council.Error) {
-	failed := t.request.response(t.s, responseFailed)
-	failed.Error = &ResponseError{Code: e.Code, Message: httpapi.OpenAIError(e).Error.Message}
-	t.next("response.failed", responseEvent{Response: &failed})
 }

@@ -28,7 +28,7 @@ type event struct {
 	Text           string                  `json:"text"`
 }
 
-// events returns the events of a stream, which are numbered and named as in their data.
+// events returns the events of a stream, which are named as in their data. Their numbers are places in the text.
 func events(t *testing.T, stream []byte) (all []event) {
 	t.Helper()
 	for block := range strings.SplitSeq(string(stream), "\n\n") {
@@ -40,7 +40,7 @@ func events(t *testing.T, stream []byte) (all []event) {
 		if err := json.Unmarshal([]byte(data), &e); err != nil {
 			t.Fatalf("%q: %v", block, err)
 		}
-		if name != "event: "+e.Type || e.SequenceNumber != len(all) {
+		if name != "event: "+e.Type || len(all) > 0 && e.SequenceNumber <= all[len(all)-1].SequenceNumber {
 			t.Errorf("event %d: %s", len(all), block)
 		}
 		all = append(all, e)
@@ -76,14 +76,21 @@ func TestResponse(t *testing.T) { //nolint:tparallel // its subtests share a ser
 				Output: []openai.ResponseMessage{{
 					ID: "msg_" + id, Type: "message", Status: tt.status, Role: "assistant", Content: []openai.ResponsePart{part},
 				}},
+				CompletedAt: got.CompletedAt,
 				Usage: &openai.ResponseUsage{
 					InputTokens: *total.InputTokens, OutputTokens: *total.OutputTokens, TotalTokens: *total.InputTokens + *total.OutputTokens,
 					Cost: session.Metadata.Usage.CostUSD,
 				},
 				Store:        true,
-				Instructions: new("Be brief."), Metadata: openai.ChatMetadata{Category: "math"},
-				Text:       openai.ResponseText{Format: openai.TextFormat{Type: "text"}},
-				ToolChoice: "auto", Tools: []string{}, Council: got.Council,
+				Instructions: new("Be brief."), Metadata: map[string]string{"category": "math", "x": "y"},
+				Text:    openai.ResponseText{Format: openai.TextFormat{Type: "text"}},
+				Council: got.Council,
+				Unused: openai.Unused{
+					Temperature: 1, TopP: 1, Truncation: "disabled", ServiceTier: "default", ToolChoice: "auto", Tools: []string{},
+				},
+			}
+			if (got.CompletedAt != nil) != (tt.status == "completed") || got.CompletedAt != nil && *got.CompletedAt < got.CreatedAt {
+				t.Errorf("it was created at %d, and completed at %v", got.CreatedAt, got.CompletedAt)
 			}
 			if tt.status == "incomplete" {
 				want.IncompleteDetails = &openai.ResponseIncompletion{Reason: "max_output_tokens"}
@@ -195,10 +202,14 @@ func TestResponseErrors(t *testing.T) {
 			`{"model":"council","input":"x","text":{"format":{"type":"json_schema","name":"a b","schema":{}}}}`, 422, "invalid",
 			"text.format.name",
 		},
-		{`{"model":"council","input":"x","previous_response_id":"resp_1"}`, 422, "invalid", "previous_response_id"},
+		{`{"model":"council","input":"x","previous_response_id":"resp_1"}`, 404, "not_found", "previous_response_id"},
+		{`{"model":"council","input":"x","previous_response_id":"1"}`, 404, "not_found", "previous_response_id"},
+		{`{"model":"council","input":"x","metadata":"x"}`, 422, "invalid", "metadata"},
+		{`{"model":"council","input":"x","metadata":{"x":1}}`, 422, "invalid", "metadata"},
+		{`{"model":"council","input":"x","metadata":{"x":"` + strings.Repeat("y", 513) + `"}}`, 422, "invalid", "metadata"},
 		{`{"model":"council","input":"x","conversation":"c"}`, 422, "invalid", "conversation"},
 		{`{"model":"council","input":"x","prompt":{"id":"p"}}`, 422, "invalid", "prompt"},
-		{`{"model":"council","input":"x","background":true}`, 422, "invalid", "background"},
+		{`{"model":"council","input":"x","background":true,"store":false}`, 422, "invalid", "store"},
 		{`{"model":"council","input":"x","top_logprobs":2}`, 422, "invalid", "top_logprobs"},
 		{`{"model":"council","input":[{"role":"user","content":"x"},{"role":"tool","content":"x"}]}`, 422, "invalid", "input[1]"},
 		{`{"model":"council","instructions":"x","input":[{"role":"tool","content":"x"}]}`, 422, "invalid", "input"},

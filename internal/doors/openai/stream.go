@@ -23,6 +23,10 @@ type textStream struct {
 	event   func(e council.Event) // adds an event of the session to out
 	sent    bool                  // some of the answer was sent
 	void    bool                  // an error has ended the stream before the session ended
+	// watches says that the client did not begin the session with this request, so the session continues without it.
+	watches bool
+	// restarts counts the council.EventRestarts that were not passed to event.
+	restarts int
 }
 
 func newTextStream(s *sessions.Session) *textStream {
@@ -44,6 +48,8 @@ func (t *textStream) send(data any) {
 func (t *textStream) comment(e council.Event) {
 	model := ""
 	switch data := e.Data.(type) {
+	case council.AnswerDelta:
+		return
 	case council.Answer:
 		model = data.Model
 	case council.Review:
@@ -75,13 +81,13 @@ func (t *textStream) lost(r council.Restart) *council.Error {
 func (d door) streamText(w http.ResponseWriter, r *http.Request, t *textStream) {
 	s := t.s
 	defer func() {
-		if !t.void { // The session of a void stream keeps running, because its owner may fetch it later.
+		if !t.void && !t.watches { // The session of a void stream keeps running, because its owner may fetch it later.
 			s.Leave(context.Cause(r.Context()))
 		}
 	}()
 	behind := sessions.Position{}
 	// If the request has an Idempotency-Key, its client may have come back to a session that already has events.
-	again := r.Header.Get("Idempotency-Key") != ""
+	again := t.watches || r.Header.Get("Idempotency-Key") != ""
 	d.api.Stream(w, r, func(out *bufio.Writer) (more <-chan struct{}) {
 		events, next, more := s.Events(behind)
 		behind = next
@@ -96,6 +102,9 @@ func (d door) streamText(w http.ResponseWriter, r *http.Request, t *textStream) 
 		for i, e := range events {
 			restart := e.Type == council.EventRestart
 			if i < void && (restart || e.Type == council.EventDelta) || restart && !t.sent { // no text to take back
+				if restart {
+					t.restarts++
+				}
 				continue
 			}
 			t.event(e)
