@@ -1,5 +1,6 @@
 // Responses in the background with the official openai package: it polls, comes back to a stream, cancels, deletes and
-// lists input items, also after kill -9 of the daemon. AI SDK 7 takes three turns with both of its packages.
+// lists input items, also after kill -9 of the daemon. AI SDK 7 takes three turns with both of its packages. The four
+// compliance tests of Open Responses that need no tools and images pass, by schemas written from its specification.
 
 import { after, before, describe, it } from "node:test";
 import assert from "node:assert/strict";
@@ -14,6 +15,7 @@ import OpenAI, { NotFoundError, UnprocessableEntityError } from "openai";
 import { createOpenAI as createOpenAI3 } from "@ai-sdk/openai";
 import { createOpenAI as createOpenAI4 } from "ai-sdk-openai-4";
 import { generateText } from "ai";
+import { z } from "zod";
 
 let held = []; // how the chairman goes on in the middle of its text
 let drafts = 0;
@@ -209,4 +211,57 @@ describe("AI SDK 7", () => {
       });
     }
   }
+});
+
+describe("Open Responses", () => {
+  const status = z.enum(["in_progress", "completed", "incomplete", "failed", "cancelled"]);
+  const part = z.object({ type: z.literal("output_text"), text: z.string(), annotations: z.array(z.any()), logprobs: z.array(z.any()) });
+  const message = z.object({ type: z.literal("message"), id: z.string(), status, role: z.literal("assistant"), content: z.array(part) });
+  const schema = z.object({
+    id: z.string(), object: z.literal("response"), created_at: z.int(), completed_at: z.int().nullable(), status,
+    incomplete_details: z.object({ reason: z.string() }).nullable(), model: z.string(), previous_response_id: z.string().nullable(),
+    instructions: z.string().nullable(), output: z.array(message), error: z.object({ code: z.string(), message: z.string() }).nullable(),
+    tools: z.array(z.any()), tool_choice: z.enum(["none", "auto", "required"]), truncation: z.enum(["auto", "disabled"]),
+    parallel_tool_calls: z.boolean(), text: z.object({ format: z.object({ type: z.string() }) }), top_p: z.number(),
+    presence_penalty: z.number(), frequency_penalty: z.number(), top_logprobs: z.int(), temperature: z.number(),
+    reasoning: z.object({}).nullable(), max_output_tokens: z.int().nullable(), max_tool_calls: z.int().nullable(), store: z.boolean(),
+    usage: z.object({
+      input_tokens: z.int(), output_tokens: z.int(), total_tokens: z.int(), input_tokens_details: z.object({ cached_tokens: z.int() }),
+      output_tokens_details: z.object({ reasoning_tokens: z.int() }),
+    }).nullable(),
+    background: z.boolean(), service_tier: z.string(), metadata: z.record(z.string(), z.string()),
+    safety_identifier: z.string().nullable(), prompt_cache_key: z.string().nullable(),
+  });
+  const user = (content) => ({ type: "message", role: "user", content });
+  const ask = async (body) => {
+    const response = await fetch(`${baseURL}/responses`, {
+      method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ model: "council/two", ...body }),
+    });
+    assert.equal(response.status, 200);
+    return response;
+  };
+  for (const [name, input] of Object.entries({
+    basic: [user("Say hello in exactly 3 words.")],
+    "system prompt": [{ type: "message", role: "system", content: "You are a pirate." }, user("Say hello.")],
+    "multi-turn": [user("My name is Ada."), { type: "message", role: "assistant", content: "Hello, Ada." }, user("What is my name?")],
+  })) {
+    it(name, async () => {
+      const response = schema.parse(await (await ask({ input })).json());
+      assert.equal(response.status, "completed");
+      assert.equal(response.output.length, 1);
+    });
+  }
+
+  it("streaming", async () => {
+    const releasing = setInterval(release, 20);
+    const stream = await (await ask({ input: [user("Count from 1 to 5.")], stream: true })).text();
+    clearInterval(releasing);
+    const events = stream.split("\n").filter((line) => line.startsWith("data: ")).map((line) => JSON.parse(line.slice("data: ".length)));
+    events.forEach((e) => assert.ok(Number.isInteger(e.sequence_number)));
+    events.filter((e) => e.response).forEach((e) => schema.parse(e.response));
+    const last = events.at(-1);
+    assert.equal(last.type, "response.completed");
+    const deltas = events.filter((e) => e.type === "response.output_text.delta").map((e) => e.delta).join("");
+    assert.equal(deltas, last.response.output[0].content[0].text);
+  });
 });

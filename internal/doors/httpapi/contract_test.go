@@ -220,7 +220,7 @@ var schemas = map[string]reflect.Type{
 	"ResponseDeletion": reflect.TypeFor[openai.ResponseDeletion](), "ResponseItems": reflect.TypeFor[openai.ResponseItems](),
 	"ResponseInputItem": reflect.TypeFor[openai.ResponseInputItem](), "ResponseInputPart": reflect.TypeFor[openai.ResponseInputPart](),
 	"InputDetails": reflect.TypeFor[openai.InputDetails](), "OutputDetails": reflect.TypeFor[openai.OutputDetails](),
-	"CouncilList":  reflect.TypeFor[httpapi.CouncilList](), "CouncilCard": reflect.TypeFor[httpapi.CouncilCard](),
+	"CouncilList": reflect.TypeFor[httpapi.CouncilList](), "CouncilCard": reflect.TypeFor[httpapi.CouncilCard](),
 	"Lately": reflect.TypeFor[httpapi.Lately](), "Demo": reflect.TypeFor[httpapi.Demo](),
 	"SessionCost": reflect.TypeFor[spend.SessionCost](),
 	"Spend":       reflect.TypeFor[spend.Costs](), "SpendRow": reflect.TypeFor[spend.Row](), "Limit": reflect.TypeFor[spend.Limit](),

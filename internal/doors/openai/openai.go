@@ -8,6 +8,9 @@
 // the session. If the chairman fails in the middle of its answer, the stream ends with an error, because text that was
 // streamed cannot be taken back. The session continues until it has a whole answer.
 //
+// A response is a view of a session, and nothing else is stored (view.go). A client that comes back to the stream of a
+// response never gets a text made of two drafts (response_stream.go).
+//
 // Old history never ends a chat, because a client sends earlier turns again and cannot change them. A request is
 // refused only if the user's last message, or a foreign item after it, is something that a council cannot read. In
 // earlier messages history.go leaves out such parts or replaces them with a name, and adds a warning.

@@ -231,7 +231,9 @@ func TestPreviousResponse(t *testing.T) {
 		answers = append(answers, r.Output[0].Content[0].Text)
 	}
 	_, data := c.Call(t, "GET", "/v1/council/"+strings.TrimPrefix(previous, "resp_")+"/request", "")
-	var asked struct{ Messages []struct{ Role, Content string } }
+	var asked struct {
+		Messages []struct{ Role, Content string }
+	}
 	if err := json.Unmarshal(data, &asked); err != nil {
 		t.Fatal(err)
 	}
