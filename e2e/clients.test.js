@@ -316,7 +316,7 @@ describe("responses", together, () => {
     });
     await assert.rejects(client.responses.retrieve("resp_1"), (error) => {
       assert.equal(error.status, 404);
-      assert.match(error.message, /responses are not stored/);
+      assert.match(error.message, /there is no response "resp_1"/);
       return true;
     });
   });

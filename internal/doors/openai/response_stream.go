@@ -14,8 +14,9 @@ import (
 // numbers grow by draftStep. A client that has a part of an earlier draft gets no deltas of a later one, because its
 // text would be made of both. It gets the whole text at the end.
 
-// draftStep is larger than the number of characters of a text.
-const draftStep = 1 << 20
+// draftStep is larger than the number of characters of a text, because a reply has fewer bytes by default. It is so small
+// that the numbers of a hundred drafts fit into 32 bits.
+const draftStep = 1 << 24
 
 // These are the numbers of the events that begin a response. textBegins is also the number of an empty text.
 const (
@@ -30,7 +31,7 @@ type responseStream struct {
 	*textStream
 	view   *view
 	after  int // events up to this number were sent before, -1 for none
-	draft  int // how often the text was begun again
+	draft  int // how many times the text was begun again
 	length int // the characters of the draft so far
 	shown  int // the last draft of which the client has text, -1 if there is none
 }

@@ -306,7 +306,7 @@ func checkDrafts(t *testing.T, c client, id string, all []event) {
 			deltas = e.SequenceNumber
 		}
 	}
-	if deltas == 0 || deltas >= 1<<20 || last.Type != "response.completed" || last.SequenceNumber <= 1<<20 || all[len(all)-4].Text != whole {
+	if deltas == 0 || deltas >= 1<<24 || last.Type != "response.completed" || last.SequenceNumber <= 1<<24 || all[len(all)-4].Text != whole {
 		t.Errorf("the last delta is %d, the last event %d %s", deltas, last.SequenceNumber, last.Type)
 	}
 	for after, want := range map[int]string{0: whole, 3: whole, deltas: "", 4: ""} {
@@ -392,13 +392,13 @@ func TestResponseAfterRestart(t *testing.T) {
 	_, data := c.Call(t, "GET", "/v1/responses/"+asked.ID+"?stream=true&starting_after=10", "")
 	rest := events(t, data)
 	for _, e := range rest { // The rest of the first draft may come, if the second one has not begun yet.
-		if e.Delta != "" && (e.SequenceNumber >= 1<<20 || strings.Contains(e.Delta, "Draft 2")) {
+		if e.Delta != "" && (e.SequenceNumber >= 1<<24 || strings.Contains(e.Delta, "Draft 2")) {
 			t.Errorf("a delta of the second draft: %+v", e)
 		}
 	}
 	done := rest[len(rest)-4]
 	if before[0].Response.ID != asked.ID || !strings.HasPrefix(done.Text, "Draft 2.") || strings.Contains(done.Text, "Draft 1.") ||
-		done.Type != "response.output_text.done" || done.SequenceNumber < 1<<20 {
+		done.Type != "response.output_text.done" || done.SequenceNumber < 1<<24 {
 		t.Errorf("the client that comes back gets %s", data)
 	}
 	if ended := c.ended(t, asked.ID); ended.Status != "completed" || !ended.Background || ended.Metadata["a"] != "b" || ended.Model != "council" {
