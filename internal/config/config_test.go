@@ -562,8 +562,11 @@ func TestRelations(t *testing.T) {
 		{"webhooks to an allowed address", vars{
 			"WEBHOOK_URL": "http://10.1.2.3:8080/hooks", "EVENT_ALLOW": "10.1.0.0/16", "WEBHOOK_SECRET": webhookSecret,
 		}, ""},
-		{"webhooks without files", vars{"WEBHOOK_URL": "https://a.example", "WEBHOOK_SECRET": webhookSecret, "DATA_DIR": "off"},
-			"LLM_COUNCIL_DATA_DIR: \"off\" is off, and webhooks wait in a file there: name a directory, or unset it"},
+		{
+			"webhooks without files",
+			vars{"WEBHOOK_URL": "https://a.example", "WEBHOOK_SECRET": webhookSecret, "DATA_DIR": "off"},
+			"LLM_COUNCIL_DATA_DIR: \"off\" is off, and webhooks wait in a file there: name a directory, or unset it",
+		},
 		{"webhooks with a query", vars{"WEBHOOK_URL": "https://a.example?key=k", "WEBHOOK_SECRET": webhookSecret}, "LLM_COUNCIL_WEBHOOK_URL: " +
 			"is not an address: write it as in https://host/webhooks, without user, query or fragment"},
 		{"a webhook secret without its prefix", badWebhookSecret(strings.TrimPrefix(webhookSecret, "whsec_")), badWebhookMessage},
