@@ -523,7 +523,7 @@ func TestSeveralInputs(t *testing.T) {
 		t.Error(stdout)
 	}
 	_, stdout, _ = command(t, "report", "leaderboard", "--input", one, "--sessions", "1")
-	if !strings.Contains(stdout, "One session is one draw") || !strings.Contains(stdout, "1-4") {
+	if !strings.Contains(stdout, "This is only one session") || !strings.Contains(stdout, "1-4") {
 		t.Error(stdout)
 	}
 	_, stdout, _ = command(t, "report", "leaderboard", "--input", one, "--format", "csv", "--model", "sim:c")

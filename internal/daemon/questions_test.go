@@ -73,7 +73,7 @@ func TestQuestionKeys(t *testing.T) {
 		t.Errorf("keys %v with another secret; %s", anew, d.Log)
 	}
 	r, err := d.Report(t.Context(), bias.Query{})
-	if err != nil || r.Repeats.Questions != 4 || r.Repeats.SecretMade == nil || !strings.Contains(r.Repeats.Note, "was made anew then") {
+	if err != nil || r.Repeats.Questions != 4 || r.Repeats.SecretMade == nil || !strings.Contains(r.Repeats.Note, "was replaced on ") {
 		t.Errorf("%v: %+v", err, r.Repeats)
 	}
 	if err := os.WriteFile(file, []byte("damaged"), 0o600); err != nil {
