@@ -33,7 +33,7 @@ type Tracing struct {
 func NewTracing(ctx context.Context, version string, log *slog.Logger) (*Tracing, error) {
 	named := os.Getenv("OTEL_TRACES_EXPORTER") + os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") +
 		os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-	if named == "" || strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") { // No library reads the latter.
+	if named == "" || strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") { // No library for Go reads OTEL_SDK_DISABLED.
 		return nil, nil //nolint:nilnil // no tracing is not an error
 	}
 	exporter, err := autoexport.NewSpanExporter(ctx)
