@@ -102,12 +102,12 @@ func TestPreference(t *testing.T) {
 	}
 	p.shot("form")
 	p.do(chromedp.Click(chromedp.CSS(choice + " button")))
-	p.says(choice+" [role=status]", "Stored.")
+	p.says(choice+" [role=status]", "Saved.")
 	p.do(chromedp.Click(chromedp.CSS(choice+" input[value=tie]")), chromedp.Click(chromedp.CSS(choice+" button")))
 	p.until(`document.querySelector('` + choice + ` button').disabled === false`)
 	evidence := filepath.Join(filepath.Dir(records), "evidence.jsonl")
 	for len(labels(t, evidence)) < 2 && t.Context().Err() == nil {
-		p.says(choice+" [role=status]", "Stored.")
+		p.says(choice+" [role=status]", "Saved.")
 	}
 	want := []string{"birch over dune synthesis, 4, wanted true", "tie over birch dune synthesis, 4, wanted true"}
 	if diff := cmp.Diff(want, labels(t, evidence)); diff != "" {
