@@ -1,5 +1,5 @@
 // Responses in the background with the official openai package: it polls, comes back to a stream, cancels, deletes and
-// lists input items, also after kill -9 of the daemon. AI SDK 7 takes three turns with both of its packages. The four
+// lists input items, also after kill -9 of the daemon. AI SDK 6 and 7 take three turns. The four
 // compliance tests of Open Responses that need no tools and images pass, by schemas written from its specification.
 
 import { after, before, describe, it } from "node:test";
@@ -15,6 +15,7 @@ import OpenAI, { NotFoundError, UnprocessableEntityError } from "openai";
 import { createOpenAI as createOpenAI3 } from "@ai-sdk/openai";
 import { createOpenAI as createOpenAI4 } from "ai-sdk-openai-4";
 import { generateText } from "ai";
+import { generateText as generateText6 } from "ai-6";
 import { z } from "zod";
 
 let held = []; // how the chairman goes on in the middle of its text
@@ -196,15 +197,19 @@ describe("openai", () => {
   });
 });
 
-describe("AI SDK 7", () => {
-  for (const [name, create] of [["@ai-sdk/openai 3", createOpenAI3], ["@ai-sdk/openai 4", createOpenAI4]]) {
+describe("AI SDK", () => {
+  for (const [name, generate, create] of [
+    ["version 6", generateText6, createOpenAI3],
+    ["version 7 and @ai-sdk/openai 3", generateText, createOpenAI3],
+    ["version 7 and @ai-sdk/openai 4", generateText, createOpenAI4],
+  ]) {
     for (const store of [true, false]) {
       it(`takes three turns with ${name}, ${store ? "by reference" : "with store: false"}`, async () => {
         const model = create({ baseURL, apiKey: "none" }).responses("council/two");
         const messages = [];
         for (const question of ["One?", "Two?", "Three?"]) {
           messages.push({ role: "user", content: question });
-          const { text, response } = await generateText({ model, messages, ...(!store && { providerOptions: { openai: { store } } }) });
+          const { text, response } = await generate({ model, messages, ...(!store && { providerOptions: { openai: { store } } }) });
           assert.equal(text, "An answer in prose.");
           messages.push(...response.messages);
         }
