@@ -201,7 +201,7 @@ func TestTitleAndNotice(t *testing.T) {
 	p.do(chromedp.Evaluate[chromedp.Void](`[...document.querySelectorAll("#session .actions button")].find((b) => b.textContent === "Notify me").click()`))
 	p.says("#session .actions", "You will be notified")
 	release(simllm.Question, "amber", "birch")
-	p.until(`document.title === "▸ 2 of 4 · When are you done?"`)
+	p.until(`document.title === "▸ 2 of 4 · When are you done?" && document.querySelector('link[rel="icon"]').href.endsWith("/icon-busy.svg")`)
 	p.says(said, "Two of four have answered. Reviews begin when the last one is done.")
 	release(simllm.Question, "cedar", "dune")
 	p.until(`document.title === "▸ 0 of 4 · When are you done?"`)
@@ -215,12 +215,12 @@ func TestTitleAndNotice(t *testing.T) {
 		t.Errorf("the reader was told %q", told)
 	}
 	release(simllm.Synthesis, "amber", "birch", "cedar", "dune")
-	p.until(`document.title === "✓ When are you done?"`)
+	p.until(`document.title === "✓ When are you done?" && document.querySelector('link[rel="icon"]').href.endsWith("/icon-done.svg")`)
 	if told := value[[]string](p, `told`); len(told) != 1 || told[0] != "The answer is there: When are you done?" {
 		t.Errorf("the reader was told %q", told)
 	}
 	p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/history"`))
-	p.until(`document.title === "History · councild"`)
+	p.until(`document.title === "History · councild" && document.querySelector('link[rel="icon"]').href.endsWith("/icon.svg")`)
 }
 
 // TestThread holds that a session links to the other turns of its conversation.

@@ -178,3 +178,9 @@ export function away(place) {
     left.textContent = `Trying again in ${wait} s.`;
   };
 }
+
+// icon sets the icon of the tab: icon, icon-busy while an answer is written, or icon-done.
+export function icon(name) {
+  const link = document.querySelector('link[rel="icon"]'), address = `assets/${name}.svg`;
+  if (link.getAttribute("href") !== address) link.setAttribute("href", address);
+}

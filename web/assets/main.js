@@ -1,7 +1,7 @@
 // The page as a whole: it shows the view that the address names, and asks for the token.
 
 import { forget, getAgain, offers, onUnauthorized, remembered } from "./api.js";
-import { away, el, problem } from "./dom.js";
+import { away, el, icon, problem } from "./dom.js";
 import { again, home } from "./home.js";
 
 const $ = (id) => document.getElementById(id);
@@ -58,6 +58,7 @@ async function show(event) {
   left = new AbortController();
   const { signal } = left;
   for (const { section } of Object.values(views)) section.hidden = section !== view.section;
+  icon("icon");
   document.title = view === views[""] ? "councild" : `${view.title} · councild`;
   for (const link of document.querySelectorAll("nav a")) {
     if (link.getAttribute("href") === `#/${name}`) {

@@ -5,7 +5,7 @@ import { download, menu, notifier, steady } from "./reading.js";
 import { answerInto, answerTabs, comparison, opinions, reviewInto, reviewList } from "./answers.js";
 import { ask, cancel, convene, councils, follow, get, isFinal, keep, kept, now, request, session, tryAgain } from "./api.js";
 import { bar, costing, differences, findings, standings, totals, verdict } from "./audit.js";
-import { copyButton, count, el, few, Few, lasting, nth, number, problem, sendOnEnter, tame } from "./dom.js";
+import { copyButton, count, el, few, Few, icon, lasting, nth, number, problem, sendOnEnter, tame } from "./dom.js";
 import { missing, paper, reasons, shared, stages, written } from "./ending.js";
 import { discard } from "./history.js";
 import { growing, ready, show } from "./markdown.js";
@@ -308,6 +308,7 @@ function layout(section, signal, id) {
       if (signal.aborted) return;
       if (mark) view.mark = standing ? `${mark} ${standing} · ` : `${mark} `;
       document.title = `${view.mark}${view.asks}`;
+      icon({ "▸": "icon-busy", "✓": "icon-done" }[view.mark.slice(0, 1)] ?? "icon");
     },
     mark: "", asks: "",
     question: (full) => {
