@@ -148,7 +148,7 @@ func TestPlantedBiasesAreFound(t *testing.T) {
 		{"length", biassim.Effects{Length: 0.9}, "length_points_per_doubling ", VerdictAssociation, "An answer of twice the length scores 1.1 points higher ("},
 		{"slope", biassim.Effects{LengthSlope: []float64{0, 0, 0.9}}, "length_slope_deviation anthropic/m2", VerdictFavour, "anthropic/m2 scores an answer of twice the length 0.8 points higher than the others do ("},
 		{"self", biassim.Effects{Self: 0.6}, "self_preference ", VerdictFavour, "eviewers score their own answers 0."},
-		{"family", biassim.Effects{Family: 0.8}, "family_affinity ", VerdictFavour, "eviewers score other answers of their own provider 0."},
+		{"family", biassim.Effects{Family: 0.8}, "family_affinity ", VerdictFavour, "eviewers score other answers of their own family 0."},
 		{"harshness", biassim.Effects{Harshness: []float64{0, 0, 0, -1}}, "harshness google/m3", VerdictDiffers, "google/m3 scores "},
 		{"pair", biassim.Effects{Pair: map[[2]int]float64{{2, 4}: 1.5}}, "affinity anthropic/m2>meta/m4", VerdictFavour, "anthropic/m2 scores meta/m4 1."},
 		{"anchoring", biassim.Effects{Anchoring: -0.4}, "anchoring ", VerdictFavour, "or each point that the first answer is better, the answers after it score 0."},
