@@ -325,7 +325,7 @@ func TestAskSaysWhatIsMissing(t *testing.T) {
 	code, stdout, stderr := command(t, "ask", "Which way?")
 	for _, part := range []string{
 		": degraded\n", "Missing    the answer of sim:down: ", " (unavailable)\n", "Answer     by sim:",
-		"because the chairman failed (second_chairman)\n",
+		"instead of the chairman, which failed (second_chairman)\n",
 	} {
 		if !strings.Contains(stdout, part) {
 			t.Errorf("stdout lacks %q: %s", part, stdout)

@@ -132,7 +132,7 @@ func TestCalibrate(t *testing.T) {
 	} {
 		t.Setenv("LLM_COUNCIL_"+name, value)
 	}
-	if code, out, errs := command(t, "report", "disagreement", "--calibrate", benign, benign); code != 2 || !strings.Contains(errs, "name an input, or") {
+	if code, out, errs := command(t, "report", "disagreement", "--calibrate", benign, benign); code != 2 || !strings.Contains(errs, "there is no input: name a file") {
 		t.Errorf("both: %d %s%s", code, out, errs)
 	}
 	code, out, errs := command(t, "report", "disagreement", "--calibrate", benign)
@@ -147,7 +147,7 @@ func TestCalibrate(t *testing.T) {
 		!strings.Contains(out, "sim:cedar, judge-1, asked in two orders:") {
 		t.Errorf("%d %s%s", code, out, errs)
 	}
-	if code, out, errs = command(t, "report", "disagreement", "--calibrate", benign); code != 1 || !strings.Contains(errs, "give more sessions") {
+	if code, out, errs = command(t, "report", "disagreement", "--calibrate", benign); code != 1 || !strings.Contains(errs, "use more sessions") {
 		t.Errorf("one session: %d %s%s", code, out, errs)
 	}
 }

@@ -162,7 +162,7 @@ func TestNodesShareTheQuestionSecret(t *testing.T) {
 		t.Fatal(err)
 	}
 	late := start("e")
-	if s := secret("e"); s != shared || !strings.Contains(late.Log.String(), "takes the cluster's") {
+	if s := secret("e"); s != shared || !strings.Contains(late.Log.String(), "the cluster's secret of question keys differs") {
 		t.Errorf("a node that joined has %s, the others have %s; log %s", s, shared, late.Log)
 	}
 }

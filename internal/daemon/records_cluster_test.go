@@ -232,7 +232,7 @@ func TestRecordsOfAllNodes(t *testing.T) {
 	publish(t, sessions[20:], a, b, c)
 	hold(t, "30 sessions", sessions, a, b, c)
 	for _, n := range []*node{b, c} {
-		if !strings.Contains(n.log.String(), "holds less than before") {
+		if !strings.Contains(n.log.String(), "failed, was changed or became shorter") {
 			t.Errorf("%s: the log does not say that something is missing: %s", n.path, n.log)
 		}
 	}
@@ -351,7 +351,7 @@ func TestRecordsThatAreNone(t *testing.T) {
 	}
 	publish(t, sessions[:1], n)
 	hold(t, "one session", sessions[:1], n)
-	if got := strings.Count(n.log.String(), "holds something else"); got != 1+len(sessions[1]) {
+	if got := strings.Count(n.log.String(), "does not hold the records of its session"); got != 1+len(sessions[1]) {
 		t.Errorf("%d lines are named: %s", got, n.log)
 	}
 }
@@ -405,7 +405,7 @@ func TestRecordsOfALaterRelease(t *testing.T) {
 	publish(t, sessions[3:], n)
 	daemontest.Until(t, copied(3+len(sessions[3])))
 	holdLines("first")
-	if strings.Contains(n.log.String(), "holds something else") {
+	if strings.Contains(n.log.String(), "does not hold the records of its session") {
 		t.Errorf("log: %s", n.log)
 	}
 	if report := reports(t, n)[0]; !strings.Contains(report, "unknown_schema") {

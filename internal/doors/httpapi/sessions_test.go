@@ -639,8 +639,8 @@ func TestNamedTokens(t *testing.T) {
 			t.Errorf("%d %s, want %d", resp.StatusCode, data, want)
 		}
 	}
-	if resp, _ := apart.Call(t, "GET", "/v1/council", "", "Authorization", "Bearer ada:"+secret); resp.StatusCode != 401 {
-		t.Errorf("the name and the token together: %d", resp.StatusCode)
+	if resp, _ := apart.Call(t, "GET", "/v1/council", "", "Authorization", "Bearer bob:"+secret); resp.StatusCode != 401 {
+		t.Errorf("the token with the name of another: %d", resp.StatusCode)
 	}
 }
 
