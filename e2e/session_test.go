@@ -72,7 +72,7 @@ func TestWaitingHasLife(t *testing.T) {
 	// The next session says how long this one took.
 	p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/"`))
 	p.ask("And how long will this take?")
-	p.until(`document.querySelector("#session .clock").textContent.includes(" so far, usually about ")`)
+	p.until(`document.querySelector("#session .clock")?.textContent.includes(" so far, usually about ")`)
 	p.until(`document.querySelector("#session progress").checkVisibility() && document.querySelector("#session progress").value > 0`)
 	p.openAnswer("birch")
 	p.until(panel("birch") + `.querySelectorAll(".prose strong").length > 3`)

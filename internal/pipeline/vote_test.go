@@ -190,7 +190,11 @@ func TestEstimateOfVotes(t *testing.T) {
 		r.Questions = append(r.Questions, question)
 	}
 	tariff := spend.Flat(1000, 1000)
-	h := build(t, voters(), func(o *pipeline.Options) {
+	models := voters()
+	for i := range models {
+		models[i].Price = simllm.Price{Input: 0.001, Output: 0.001} // the provider charges the same
+	}
+	h := build(t, models, func(o *pipeline.Options) {
 		o.Book = spend.NewBook(spend.Options{
 			Hard: true, Day: new(1000 * spend.Dollar), Tariff: func(string) (spend.Tariff, bool) { return tariff, true },
 		})
