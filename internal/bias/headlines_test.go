@@ -71,9 +71,9 @@ func TestVerdictsOnVectors(t *testing.T) {
 			t.Errorf("without a bias: %s is %q", name, verdict)
 		}
 	}
-	text := "Nothing proven. With 40 sessions these would have been found with a probability of 80 %: an effect that all " +
-		"reviewers share, of 0.3 points (favour for own answers) to 0.6 points (favour for own family); " +
-		"an effect of one reviewer alone, of 0.9 points (effect of the place) to 1.4 points (favour for another model)"
+	text := "Nothing proven. With 40 sessions these would have been found with a probability of 80 %: an effect of " +
+		"0.3 points (favour for own answers) to 0.6 points (favour for own family) that all reviewers share; " +
+		"an effect of 0.9 points (effect of the place) to 1.4 points (favour for another model) that only one reviewer has"
 	if null.Headline != text {
 		t.Errorf("headline: %s", null.Headline)
 	}

@@ -136,10 +136,10 @@ func couldFind(family []Metric) (said []string) {
 		}
 	}
 	if shared.n > 0 {
-		said = append(said, "an effect that all reviewers share, of "+shared.String())
+		said = append(said, "an effect of "+shared.String()+" that all reviewers share")
 	}
 	if single.n > 0 {
-		said = append(said, "an effect of one reviewer alone, of "+single.String())
+		said = append(said, "an effect of "+single.String()+" that only one reviewer has")
 	}
 	return said
 }

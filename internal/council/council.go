@@ -105,7 +105,7 @@ type Receipt interface {
 	Finish(ctx context.Context, c Consumed) (costUSD *float64)
 }
 
-// Consumed says what is known about the consumption of one attempt, and how the attempt ended.
+// Consumed holds the usage and the outcome of one attempt.
 type Consumed struct {
 	Status     int      // HTTP status of the response, 0 if there was none
 	ResponseID string   // the provider's id of the reply, "" if there is none

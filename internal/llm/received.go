@@ -45,7 +45,7 @@ func (r *received) count(f *figures) {
 	}
 }
 
-// maxVersion is how many bytes the name of a model, and the id, in a reply may have.
+// maxVersion is the maximum length of a model name or an id in a reply, in bytes.
 const maxVersion = 200
 
 // version returns the name of the model in the reply, or nil if there is none that can be shown.

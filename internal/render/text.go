@@ -29,8 +29,8 @@ func recording(names council.SettingNames) string {
 		names.Of(council.SettingBiasPersistence), names.Of(council.SettingBiasConsent))
 }
 
-// Text returns a report in at most 80 columns: the summary, the questions, the metrics, and the skipped records. verbose adds the
-// reviewers' profiles, the positions, all reasons and what is not measured.
+// Text returns a report in at most 80 columns. It has the summary, the questions, the metrics and the skipped records. If
+// verbose is set, it also has the reviewers' profiles, the positions, all reasons, and what is not measured.
 func Text(r FullReport, verbose bool, names council.SettingNames) []byte {
 	var b bytes.Buffer
 	writeSummary(&b, r.Report)

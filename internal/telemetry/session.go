@@ -36,8 +36,8 @@ const (
 	rankKey        = attribute.Key("councild.rank")
 )
 
-// Session traces one session: a span for the session, below it a span for each stage, below that a span for each call,
-// and below that a span for each request of the call. It is the observer of the session.
+// Session traces one session as a tree of spans. The root is the session. Below it are its stages, then their calls,
+// then the requests of each call. It is the observer of the session.
 type Session struct {
 	next   council.Observer // gets all events; it may be nil
 	tracer trace.Tracer

@@ -151,7 +151,7 @@ type Offer struct {
 	Default bool // the council of requests that name none
 }
 
-// Shown is what the list of councils shows besides the councils.
+// Shown has the other contents of the list of councils.
 type Shown struct {
 	MaxQueryBytes int64 // the size of the longest question, in bytes
 	// Demo holds the questions that a demo offers. It is nil if the daemon is no demo.
@@ -174,7 +174,7 @@ type Options struct {
 	Models []string
 	// AllowedModels are the models that a request may name in addition to Models.
 	AllowedModels []string
-	// Shown is what the list of councils shows besides the councils.
+	// Shown has the other contents of the list of councils.
 	Shown Shown
 	// Origins are the web origins whose pages may call the interface from a browser. The daemon's own page always may.
 	Origins []string

@@ -205,7 +205,7 @@ func (s *Server) cancelTask(ctx context.Context, _ *mcp.ServerSession, p *taskPa
 	return &acknowledged{ResultType: complete}, nil
 }
 
-// updateTask is the method tasks/update. It has no effect, because a session never asks the client for input.
+// updateTask serves the method tasks/update. It changes nothing, because a session never asks the client for input.
 func (s *Server) updateTask(ctx context.Context, _ *mcp.ServerSession, p *taskParams) (*acknowledged, error) {
 	if _, err := s.find(ctx, p); err != nil {
 		return nil, err

@@ -50,7 +50,7 @@ type Head struct {
 	// CouncilName is the name of the council in lists of sessions. It is "" in messages of earlier versions.
 	CouncilName string `json:"council_name,omitempty"`
 	council.Turn
-	// Asked is a hash of all questions of the conversation up to this one.
+	// Asked is a hash. It covers the questions of the conversation, up to this one.
 	Asked string `json:"asked,omitempty"`
 	// Key is the name of the session's reservation, or another key with which Keyed finds the session. It is "" if
 	// there is none.
