@@ -128,6 +128,14 @@ func TestMistakes(t *testing.T) {
 			"", 2,
 			"no simulated model sim:ambr", "use sim:amber",
 		},
+		{
+			"the key of llm-council", "OPENROUTER_API_KEY=sk-or-x MODELS=openai/gpt-5,openai/gpt-5-mini",
+			[]string{"serve"},
+			"", 2,
+			"LLM_COUNCIL_API_KEY: is not set", "set it to the value of OPENROUTER_API_KEY",
+		},
+		{"a mode of llm-council", sims + " MODE=consensus", []string{"serve"}, "", 2, `"consensus", which is not a mode`, "unset it"},
+		{"its other mode", sims + " MODE=debate", []string{"serve"}, "", 2, `"debate", which is not a mode`, "unset it"},
 		{"no models", "MODELS=", []string{"ask", "Why?"}, "", 2, "LLM_COUNCIL_MODELS: is not set", "list two or more models"},
 		{"one model", "MODELS=sim:amber", []string{"serve"}, "", 2, "names one model", "list two or more"},
 		{
@@ -334,6 +342,10 @@ func TestMistakes(t *testing.T) {
 		{"no Bearer", "POST /v1/council", "Authorization: " + token, body + `"seed": 1}`, 401, "does not begin with Bearer", "send a token"},
 		{"a name", "POST /v1/council", "Authorization: Bearer ada:" + token, body + `"seed": 1}`, 401, "no token with this name is known", "send a token"},
 		{"a misspelt field", "POST /v1/council", "", `{"question": "Why?"}`, 422, "there is no such field", "correct its spelling"},
+		{"a prompt", "POST /v1/council", "", `{"prompt": "Why?"}`, 422, "there is no such field", `write "query"`},
+		{"the route of llm-council", "POST /v1/council/run", "", `{"prompt": "Why?"}`, 404, "there is nothing at /v1/council/run", "ask with POST /v1/council, and"},
+		{"its stream", "GET /v1/council/stream?prompt=Why", "", "", 404, "there is nothing at /v1/council/stream", `"stream": true`},
+		{"its health", "GET /health", "", "", 404, "there is nothing at /health", "ask /healthz"},
 		{"single quotes", "POST /v1/council", "", `{'query': 'Why?'}`, 400, "not valid JSON", "send one object"},
 		{"no body", "POST /v1/council", "", "", 400, "there is no body", "send a JSON object"},
 		{"a text as a number", "POST /v1/council", "", body + `"max_cost_usd": "1"}`, 422, "the value is a text", "give a number"},
@@ -480,7 +492,7 @@ func play(t *testing.T, number int, m mistake, secret, dir string) {
 	env := []string{"LLM_COUNCIL_ADDR=127.0.0.1:0"}
 	var shown []string
 	for assignment := range strings.FieldsSeq(m.env) {
-		if !strings.HasPrefix(assignment, "HTTP_PROXY=") {
+		if !strings.HasPrefix(assignment, "HTTP_PROXY=") && !strings.HasPrefix(assignment, "OPENROUTER_API_KEY=") {
 			assignment = "LLM_COUNCIL_" + assignment
 		}
 		env, shown = append(env, assignment), append(shown, assignment)

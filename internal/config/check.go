@@ -523,6 +523,9 @@ func (c *Config) checkCouncil(p *problems) {
 			p.add("LLM_COUNCIL_MODE", "is vote, which needs an answer_form: %s, or use another mode", inRoster("mode and answer_form", "council"))
 			continue
 		}
+		if former := formerMode(c.Mode); problem.Field == "mode" && former != "" {
+			problem.Fix = former
+		}
 		variable := map[string]string{
 			"mode": "LLM_COUNCIL_MODE", "first": "LLM_COUNCIL_FIRST", "members": "LLM_COUNCIL_MODELS",
 		}[problem.Field]
@@ -531,5 +534,18 @@ func (c *Config) checkCouncil(p *problems) {
 	if n := len(c.Models); n > max(0, c.MaxModels) {
 		p.add("LLM_COUNCIL_MODELS", "names %d models, and LLM_COUNCIL_MAX_MODELS is %d: raise it, or list fewer",
 			n, c.MaxModels)
+	}
+}
+
+// formerMode returns what replaces a mode of llm-council, whose settings begin with LLM_COUNCIL_ too. It returns "" for
+// every other text.
+func formerMode(m council.Mode) string {
+	switch m {
+	case "consensus":
+		return "unset it, because councild writes one answer by default"
+	case "debate":
+		return "unset it, because every answer of councild comes with a map of where its members disagree"
+	default:
+		return ""
 	}
 }

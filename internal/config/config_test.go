@@ -933,10 +933,46 @@ func TestRequireCouncil(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Setenv("OPENROUTER_API_KEY", "")
 			if d := cmp.Diff(tt.want, text(mustLoad(t, tt.vars).RequireCouncil())); d != "" {
 				t.Error(d)
 			}
 		})
+	}
+}
+
+// Settings of llm-council, which share the prefix LLM_COUNCIL_, are answered with what councild has instead.
+func TestSettingsOfLLMCouncil(t *testing.T) {
+	t.Setenv("OPENROUTER_API_KEY", "sk-or-secret")
+	for name, tt := range map[string]struct {
+		vars vars
+		want string
+	}{
+		"no models": {nil, "LLM_COUNCIL_MODELS: is not set: list two or more models, separated by commas, " +
+			`and set LLM_COUNCIL_API_KEY=$OPENROUTER_API_KEY, or try "councild demo", which needs neither`},
+		"no key": {vars{"MODELS": "x,y"}, `LLM_COUNCIL_API_KEY: is not set, and "x" goes to https://openrouter.ai/api/v1, ` +
+			"which asks for a key: set it to the value of OPENROUTER_API_KEY, which councild does not read"},
+		"our key": {vars{"MODELS": "x,y", "API_KEY": "k"}, ""},
+		"another provider": {vars{"MODELS": "x,y", "BASE_URL": "https://api.openai.com/v1"},
+			`LLM_COUNCIL_API_KEY: is not set, and "x" goes to https://api.openai.com/v1, which asks for a key: ` +
+				`set it, change LLM_COUNCIL_BASE_URL, or try "councild demo"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if d := cmp.Diff(tt.want, text(mustLoad(t, tt.vars).RequireCouncil())); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+	for mode, want := range map[string]string{
+		"consensus": `LLM_COUNCIL_MODE: is "consensus", which is not a mode of a council: ` +
+			"unset it, because councild writes one answer by default",
+		"debate": `LLM_COUNCIL_MODE: is "debate", which is not a mode of a council: ` +
+			"unset it, because every answer of councild comes with a map of where its members disagree",
+	} {
+		_, err := load(t, vars{"MODELS": "x,y", "MODE": mode})
+		if d := cmp.Diff(want, text(err)); d != "" {
+			t.Error(d)
+		}
 	}
 }
 

@@ -95,8 +95,14 @@ func (p Provider) url() *url.URL {
 // model do not call RequireCouncil.
 func (c Config) RequireCouncil() error {
 	p := &problems{}
+	// llm-council reads its key from this variable. councild does not, because other programs set it for themselves.
+	formerKey := os.Getenv("OPENROUTER_API_KEY") != ""
 	if len(c.Models) == 0 {
-		p.add("LLM_COUNCIL_MODELS", "is not set: list two or more models, separated by commas, and set LLM_COUNCIL_API_KEY, or try \"councild demo\", which needs neither")
+		key := "LLM_COUNCIL_API_KEY"
+		if formerKey && c.APIKey == "" {
+			key += "=$OPENROUTER_API_KEY"
+		}
+		p.add("LLM_COUNCIL_MODELS", "is not set: list two or more models, separated by commas, and set %s, or try \"councild demo\", which needs neither", key)
 	}
 	for _, u := range c.used() {
 		if u.APIKey != "" || !u.AsksForKey() {
@@ -105,6 +111,9 @@ func (c Config) RequireCouncil() error {
 		remedy := "set it"
 		if u.Name == "" {
 			remedy += ", change LLM_COUNCIL_BASE_URL, or try \"councild demo\""
+		}
+		if formerKey && u.url().Hostname() == "openrouter.ai" {
+			remedy = "set it to the value of OPENROUTER_API_KEY, which councild does not read"
 		}
 		p.add(u.keyVariable, "is not set, and %q goes to %s, which asks for a key: %s", u.model, u.BaseURL, remedy)
 	}

@@ -356,7 +356,7 @@ func nothing(r *http.Request, remedy string) error {
 	return &council.Error{Code: council.CodeNotFound, Detail: "there is nothing at " + r.URL.Path + "; " + remedy}
 }
 
-// hint returns the remedy for a path that has no route. It recognises common mistakes.
+// hint returns the remedy for a path that has no route. It recognises common mistakes, and the routes of llm-council.
 func hint(path string) string {
 	if strings.Contains(path, "//") {
 		return "the path has two slashes in a row: give the client a base URL that does not end in a slash, such " +
@@ -375,6 +375,10 @@ func hint(path string) string {
 		{"/v1/embeddings", "a council makes no embeddings: ask another provider for them"},
 		{"/v1/images", "a council makes no images: ask another provider for them"},
 		{"/v1/audio", "a council reads and writes text only: ask another provider for speech"},
+		// The next three are routes of llm-council (docs/coming-from.md).
+		{"/v1/council/run", `ask with POST /v1/council, and give the question as "query"`},
+		{"/v1/council/stream", `ask with POST /v1/council, and give "query" and "stream": true`},
+		{"/health", "ask /healthz whether the daemon lives, and /readyz whether it can answer"},
 	} {
 		if strings.HasPrefix(path, known.prefix) {
 			return known.hint
@@ -384,6 +388,9 @@ func hint(path string) string {
 }
 
 func (a *API) methodNotAllowed(w http.ResponseWriter, r *http.Request) error {
+	if r.URL.Path == "/v1/council/run" { // It looks like the path of a session.
+		return a.notFound(w, r)
+	}
 	var allowed []string
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete} {
 		if a.router.Match(chi.NewRouteContext(), method, r.URL.Path) {

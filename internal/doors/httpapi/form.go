@@ -240,6 +240,9 @@ func (f *form) object(v reflect.Value, data []byte) {
 			continue
 		case !ok:
 			f.refuse(func() (string, string) {
+				if _, asks := known["query"]; asks && name == "prompt" { // the name that llm-council has for it
+					return "there is no such field", `write "query"`
+				}
 				return "there is no such field", "remove it, or correct its spelling: see /openapi.yaml"
 			}, step{name: name})
 			continue

@@ -314,6 +314,9 @@ func (a *API) find(r *http.Request) (*sessions.Session, error) {
 	if s, err := a.Find(r, id); s != nil || err != nil {
 		return s, err
 	}
+	if id == "stream" {
+		return nil, nothing(r, hint(r.URL.Path))
+	}
 	return nil, &council.Error{
 		Code:   council.CodeNotFound,
 		Detail: fmt.Sprintf("there is no session %q of this token; GET /v1/council lists those that are kept", id),
