@@ -953,9 +953,11 @@ func TestSettingsOfLLMCouncil(t *testing.T) {
 		"no key": {vars{"MODELS": "x,y"}, `LLM_COUNCIL_API_KEY: is not set, and "x" goes to https://openrouter.ai/api/v1, ` +
 			"which asks for a key: set it to the value of OPENROUTER_API_KEY, which councild does not read"},
 		"our key": {vars{"MODELS": "x,y", "API_KEY": "k"}, ""},
-		"another provider": {vars{"MODELS": "x,y", "BASE_URL": "https://api.openai.com/v1"},
+		"another provider": {
+			vars{"MODELS": "x,y", "BASE_URL": "https://api.openai.com/v1"},
 			`LLM_COUNCIL_API_KEY: is not set, and "x" goes to https://api.openai.com/v1, which asks for a key: ` +
-				`set it, change LLM_COUNCIL_BASE_URL, or try "councild demo"`},
+				`set it, change LLM_COUNCIL_BASE_URL, or try "councild demo"`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if d := cmp.Diff(tt.want, text(mustLoad(t, tt.vars).RequireCouncil())); d != "" {

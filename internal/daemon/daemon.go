@@ -413,6 +413,9 @@ func (d *Daemon) Serve(ctx context.Context) error {
 	failed := make(chan error, 1)
 	d.api.Resume(ctx) // before a client can ask for these sessions
 	go func() { failed <- d.server.Serve(d.listener) }()
+	manager := newManager(d.log)
+	manager.tell(base, "READY=1")
+	go manager.watch(base, d.alive)
 	if _, unreachable := d.listener.Addr().(nowhereAddr); !unreachable {
 		d.log.InfoContext(ctx, "listening", "url", d.URL(), "models", d.cfg.Models, "records", d.recordFile())
 	}
@@ -421,6 +424,7 @@ func (d *Daemon) Serve(ctx context.Context) error {
 		return fmt.Errorf("serving: %w", err)
 	case <-ctx.Done():
 	}
+	manager.tell(base, "STOPPING=1")
 
 	var notice time.Duration
 	if d.cfg.NatsURL != "" {

@@ -1,8 +1,11 @@
 package daemon_test
 
 import (
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -78,12 +81,31 @@ func panels(t *testing.T) map[string][]string {
 	t.Helper()
 	var board struct {
 		Panels []struct {
+			ID      int
 			Title   string
+			GridPos struct{ X, Y, W, H int }
 			Targets []struct{ Expr string }
 		}
 	}
 	if err := json.Unmarshal([]byte(read(t, dashboard)), &board); err != nil {
 		t.Fatal(err)
+	}
+	places := map[[2]int]string{}
+	ids := map[int]string{}
+	for _, panel := range board.Panels {
+		for x := range panel.GridPos.W {
+			for y := range panel.GridPos.H {
+				place := [2]int{panel.GridPos.X + x, panel.GridPos.Y + y}
+				if other := places[place]; other != "" {
+					t.Fatalf("the panels %q and %q overlap", other, panel.Title)
+				}
+				places[place] = panel.Title
+			}
+		}
+		if other := ids[panel.ID]; other != "" {
+			t.Errorf("the panels %q and %q have one id", other, panel.Title)
+		}
+		ids[panel.ID] = panel.Title
 	}
 	variables := strings.NewReplacer("$__rate_interval", "5m", "$instance", ".*")
 	all := map[string][]string{}
@@ -127,6 +149,107 @@ func TestDashboard(t *testing.T) {
 			t.Errorf("a daemon has no metric %s", name)
 		}
 	}
+}
+
+// The dashboard shows what tells an operator that a node, a store or a roster is in trouble.
+func TestDashboardShowsTrouble(t *testing.T) {
+	var shown strings.Builder
+	for _, expressions := range panels(t) {
+		shown.WriteString(strings.Join(expressions, "\n"))
+	}
+	for _, name := range []string{
+		"councild_ready", "councild_breaker_open", "councild_lease_age_seconds", "councild_kept_lag", "councild_records_lag",
+		"councild_store_healthy", "councild_kept_writable", "councild_kept_connected", "councild_roster_reload_ok",
+	} {
+		if !strings.Contains(shown.String(), name+"{") {
+			t.Errorf("no panel shows %s", name)
+		}
+	}
+}
+
+// tool returns a command of a program that may not be installed.
+func tool(t *testing.T, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		if path, err = exec.LookPath("/usr/sbin/" + name); err != nil {
+			t.Skipf("%s is not installed", name)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), path, args...)
+	cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
+	return cmd
+}
+
+// run runs a command, which must succeed.
+func run(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%s: %v: %s", cmd, err, out)
+	}
+}
+
+// systemd accepts the unit, and rates its exposure 2.0 at most.
+func TestUnit(t *testing.T) {
+	unit := read(t, "../../deploy/councild.service")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	installed := strings.Replace(unit, "ExecStart=councild ", "ExecStart="+self+" ", 1)
+	for _, line := range []string{"Type=notify", "ExecReload=/bin/kill -HUP $MAINPID", "WatchdogSec=60", "ExecStart=" + self + " serve"} {
+		if !strings.Contains(installed, "\n"+line+"\n") {
+			t.Errorf("the unit has no line %q", line)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "councild.service")
+	if err := os.WriteFile(file, []byte(installed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run(t, tool(t, "systemd-analyze", "verify", "--man=no", file))
+	run(t, tool(t, "systemd-analyze", "security", "--offline=yes", "--threshold=20", "--no-pager", file))
+}
+
+// nginx accepts the site as it is. nginx reads the certificate and its key, so the test makes both.
+func TestNginx(t *testing.T) {
+	dir := t.TempDir()
+	server := httptest.NewUnstartedServer(nil)
+	server.StartTLS() // for its certificate
+	t.Cleanup(server.Close)
+	certificate := server.TLS.Certificates[0]
+	key, err := x509.MarshalPKCS8PrivateKey(certificate.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	site := read(t, "../../deploy/nginx.conf")
+	for name, block := range map[string]*pem.Block{
+		"/etc/ssl/council.pem": {Type: "CERTIFICATE", Bytes: certificate.Certificate[0]},
+		"/etc/ssl/council.key": {Type: "PRIVATE KEY", Bytes: key},
+	} {
+		path := filepath.Join(dir, filepath.Base(name))
+		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(site, name) {
+			t.Fatalf("the site does not name %s", name)
+		}
+		site = strings.ReplaceAll(site, name, path)
+	}
+	var paths strings.Builder
+	for _, name := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
+		fmt.Fprintf(&paths, "%s_temp_path %s;\n", name, filepath.Join(dir, name))
+	}
+	file := filepath.Join(dir, "nginx.conf")
+	text := "pid " + dir + "/pid;\nerror_log stderr;\nevents {}\nhttp {\naccess_log off;\n" + paths.String() + site + "}\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run(t, tool(t, "nginx", "-t", "-q", "-e", "stderr", "-p", dir, "-c", file))
+}
+
+// Caddy accepts the site as it is.
+func TestCaddy(t *testing.T) {
+	run(t, tool(t, "caddy", "validate", "--adapter", "caddyfile", "--config", "../../deploy/Caddyfile"))
 }
 
 // metricNames returns the names of the metrics of a daemon that ran sessions.
