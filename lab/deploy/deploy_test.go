@@ -3,6 +3,7 @@
 package deploy
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -49,7 +50,7 @@ func TestKubernetes(t *testing.T) {
 		"kinds":        set.Kind == "StatefulSet" && set.APIVersion == "apps/v1" && service.Kind == "Service" && service.APIVersion == "v1",
 		"one replica":  *set.Spec.Replicas == 1,
 		"one service":  set.Spec.ServiceName == service.Name,
-		"selectors":    labels["app"] == set.Spec.Selector.MatchLabels["app"] && labels["app"] == service.Spec.Selector["app"],
+		"selectors":    maps.Equal(labels, set.Spec.Selector.MatchLabels) && maps.Equal(labels, service.Spec.Selector),
 		"ports":        service.Spec.Ports[0].TargetPort.StrVal == c.Ports[0].Name && c.Ports[0].ContainerPort == 8080,
 		"volume":       c.VolumeMounts[0].Name == set.Spec.VolumeClaimTemplates[0].Name && c.VolumeMounts[0].MountPath == "/data",
 		"user":         *pod.SecurityContext.RunAsNonRoot && *pod.SecurityContext.RunAsUser == 65532,
