@@ -105,13 +105,14 @@ validate: ## Hold the statistics of comparisons and of the bias report against s
 	$(GO) -C lab run ./validate -worth
 	$(GO) -C lab run ./validate
 
-lint: ## Check format, vet, linters, known vulnerabilities, and that go.mod is tidy.
+lint: ## Check format, vet, linters, scripts, workflows, known vulnerabilities, and that go.mod is tidy.
 	@test -z "$$(gofmt -l . | tee /dev/stderr)"
 	$(GO) mod tidy -diff
 	$(GO) vet -tags scale ./...
 	$(TOOL) staticcheck -tags scale ./...
 	$(TOOL) golangci-lint run ./...
 	linter=$$($(TOOL) -n golangci-lint) && for module in e2e lab; do (cd $$module && $(GO) mod tidy -diff && $(GO) vet ./... && $$linter run ./...) || exit 1; done
+	tools/scripts.sh
 	tools/vulncheck.sh
 
 format: ## Format the code.

@@ -96,7 +96,9 @@ say "the health check passes"
 
 [ "$(curl -s -o /dev/null -w '%{http_code}' -d '{"query": "Why is the sky blue?"}' "$url/v1/council")" = 401 ] || fail "it answers without a token"
 answer=$(curl -fs -H 'Authorization: Bearer image-test-token' -H 'Content-Type: application/json' -d '{"query": "Why is the sky blue?"}' "$url/v1/council") || fail "no answer"
-grep -q '"status":"complete"' <<<"$answer" && grep -q '"persisted":true' <<<"$answer" || fail "the answer is $answer"
+if ! grep -q '"status":"complete"' <<<"$answer" || ! grep -q '"persisted":true' <<<"$answer"; then
+	fail "the answer is $answer"
+fi
 [ "$(wc -l <"$work/data/bias_metrics.jsonl")" = 6 ] || fail "not 6 records in the volume"
 [ "$(stat -c %u "$work/data/bias_metrics.jsonl")" = 65532 ] || fail "the records belong to another user"
 say "answers, and 6 records are in the volume"
