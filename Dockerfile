@@ -19,7 +19,8 @@ LABEL org.opencontainers.image.title="councild" \
       org.opencontainers.image.source="https://github.com/councild/councild" \
       org.opencontainers.image.licenses="MIT" \
       org.opencontainers.image.version="${VERSION}" \
-      org.opencontainers.image.revision="${REVISION}"
+      org.opencontainers.image.revision="${REVISION}" \
+      io.modelcontextprotocol.server.name="io.github.councild/councild"
 COPY --from=build /out/councild /councild
 COPY --from=build --chown=65532:65532 /out/data /data
 ENV LLM_COUNCIL_ADDR=0.0.0.0:8080 \

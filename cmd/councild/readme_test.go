@@ -47,8 +47,8 @@ func TestReadme(t *testing.T) {
 		}
 		return code
 	}
-	if first, _, _ := strings.Cut(block("Try it", "sh"), "\n"); !strings.HasPrefix(first, "git clone ") {
-		t.Errorf("the first command is %q", first)
+	if install := block("Try it", "sh"); !strings.HasPrefix(install, "VERSION=") || !strings.HasSuffix(install, "\n./councild demo\n") {
+		t.Errorf("the first commands are %q", install)
 	}
 	_, after, _ := strings.Cut(block("Ask real models", "sh"), "LLM_COUNCIL_MODELS='")
 	names, _, _ := strings.Cut(after, "'")
