@@ -258,6 +258,7 @@ func metricNames(t *testing.T) map[string]bool {
 	d := daemontest.Start(t, map[string]string{
 		"BIAS_CONSENT": "2", "EVENT_SINK": filepath.Join(t.TempDir(), "sink.jsonl"), "EVENTS_INTAKE": "true",
 		"MAX_COST_USD_PER_DAY": "1000", "MAX_COST_USD_PER_TOKEN_DAY": "1000", "PRICES": "sim:amber=1/2@2026-11-20",
+		"WEBHOOK_URL": "https://receiver.example/hooks", "WEBHOOK_SECRET": hookSecret(hookKey),
 	})
 	for range 10 { // with fewer records there are no verdicts
 		d.Ask(t, `{"query":"What is measured?"}`)
