@@ -1,5 +1,5 @@
 // councild as the MCP server of unchanged clients: the official SDK with and without the handshake of the protocol, and
-// the inspector's command line, over HTTP and on stdio; the package for tasks and the conformance suite over HTTP.
+// the inspector's command line and the package for tasks, over HTTP and on stdio; the conformance suite over HTTP.
 // TestMCPClients in mcp_test.go starts the daemon and runs this. A session takes 2.4 s.
 
 import { after, before, describe, it } from "node:test";
@@ -173,71 +173,96 @@ describe("inspector --cli", () => {
       const { resourceTemplates } = await inspect(...target, "--method", "resources/templates/list");
       assert.equal(resourceTemplates[0].uriTemplate, "council://sessions/{id}");
     });
+
+    it(`${name}, with tasks`, async () => {
+      const asked = ["--tool-name", "council", "--tool-arg", `question=Who inspects tasks ${name}?`];
+      const result = await inspect(...target, "--protocol-era", "modern", "--method", "tools/call", ...asked);
+      assert.equal(result.structuredContent.status, "complete", JSON.stringify(result));
+    });
   }
-  it("over HTTP, with tasks", async () => {
-    const target = [...transports["over HTTP"], "--protocol-era", "modern"];
-    const asked = ["--tool-name", "council", "--tool-arg", "question=Who inspects tasks?"];
-    const result = await inspect(...target, "--method", "tools/call", ...asked);
-    assert.equal(result.structuredContent.status, "complete", JSON.stringify(result));
-  });
 });
 
 // answered returns the JSON-RPC response in the body of an HTTP response, which may be an event.
 const answered = (body) => JSON.parse(body.slice(body.indexOf("{")));
 
-describe("ext-tasks", () => {
-  // session returns a session of the package for tasks, whose requests have a token.
-  const session = async (token) => createTaskSessionFromClient(await ways["client over HTTP"][1](token), {
-    endpointId: "councild",
-    v2RequestFraming: { protocolVersion: "2026-07-28", clientInfo: info, clientCapabilities: {} },
-    rawDispatch: async (request, { signal } = {}) => {
-      const response = await fetch(url + "/mcp", {
-        method: "POST", signal, body: JSON.stringify({ jsonrpc: "2.0", id: 1, ...request }),
-        headers: {
-          Authorization: `Bearer ${token}`, "Content-Type": "application/json", Accept: "application/json, text/event-stream",
-          "Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": request.method, "Mcp-Name": request.params.taskId ?? request.params.name,
+// Each of these returns a function that sends one request of the package for tasks with a token. The SDK's clients cannot
+// send such requests.
+const dispatchers = {
+  "over HTTP": (token) => async (request, { signal } = {}) => {
+    const response = await fetch(url + "/mcp", {
+      method: "POST", signal, body: JSON.stringify({ jsonrpc: "2.0", id: 1, ...request }),
+      headers: {
+        Authorization: `Bearer ${token}`, "Content-Type": "application/json", Accept: "application/json, text/event-stream",
+        "Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": request.method, "Mcp-Name": request.params.taskId ?? request.params.name,
+      },
+    });
+    return answered(await response.text());
+  },
+  "on stdio": async (token) => {
+    const transport = new StdioV2(stdio(token));
+    const waiting = new Map();
+    transport.onmessage = (message) => waiting.get(message.id)?.(message);
+    await transport.start();
+    open.push(transport);
+    let id = 0;
+    return (request) => new Promise((resolve) => {
+      waiting.set(++id, resolve);
+      transport.send({ jsonrpc: "2.0", id, ...request });
+    });
+  },
+};
+
+for (const [name, dispatcher] of Object.entries(dispatchers)) {
+  describe(`ext-tasks ${name}`, () => {
+    // session returns a session of the package for tasks, whose requests have a token.
+    const session = async (token) => {
+      const dispatch = await dispatcher(token);
+      return createTaskSessionFromClient(await ways[`client ${name}`][1](token), {
+        endpointId: "councild",
+        v2RequestFraming: { protocolVersion: "2026-07-28", clientInfo: info, clientCapabilities: {} },
+        rawDispatch: async (request, options) => {
+          const { result, error } = await dispatch(request, options);
+          return error ? { kind: "error", error } : { kind: "result", result };
         },
       });
-      const { result, error } = answered(await response.text());
-      return error ? { kind: "error", error } : { kind: "result", result };
-    },
-  });
+    };
 
-  it("gets an answer as a task, and pays once", async () => {
-    const tasks = await session(one);
-    const question = "What is a task?";
-    const execution = await tasks.callTool("council", { question });
-    assert.equal(execution.kind, "task");
-    const again = await (await session(one)).callTool("council", { question });
-    assert.equal(again.handle.taskId, execution.handle.taskId);
-    await again.detach();
-    const seen = [];
-    const { outcome } = await execution.settle({ onEvent: (event) => seen.push(event) });
-    const result = resultFromTaskOutcome(outcome);
-    assert.equal(result.structuredContent.status, "complete", text(result));
-    assert.equal(result.structuredContent.session_id, execution.handle.taskId);
-    assert.ok(text(result).startsWith(result.structuredContent.answer.trim()));
-    assert.deepEqual(await sessions(question), [execution.handle.taskId]);
-    assert.ok(seen.length > 0);
-    assert.equal((await tasks.callTool("council", { question })).kind, "immediate");
-    await assert.rejects((await session(two)).task(execution.handle.taskId).snapshot(), /no such task/);
-  });
+    it("gets an answer as a task, and pays once", async () => {
+      const tasks = await session(one);
+      const question = `What is a task ${name}?`;
+      const execution = await tasks.callTool("council", { question });
+      assert.equal(execution.kind, "task");
+      const again = await (await session(one)).callTool("council", { question });
+      assert.equal(again.handle.taskId, execution.handle.taskId);
+      await again.detach();
+      const seen = [];
+      const { outcome } = await execution.settle({ onEvent: (event) => seen.push(event) });
+      const result = resultFromTaskOutcome(outcome);
+      assert.equal(result.structuredContent.status, "complete", text(result));
+      assert.equal(result.structuredContent.session_id, execution.handle.taskId);
+      assert.ok(text(result).startsWith(result.structuredContent.answer.trim()));
+      assert.deepEqual(await sessions(question), [execution.handle.taskId]);
+      assert.ok(seen.length > 0);
+      assert.equal((await tasks.callTool("council", { question })).kind, "immediate");
+      await assert.rejects((await session(two)).task(execution.handle.taskId).snapshot(), /no such task/);
+    });
 
-  it("cancels a task", async () => {
-    const execution = await (await session(one)).callTool("council", { question: "What is no longer a task?" });
-    await execution.cancel();
-    const { outcome } = await execution.settle();
-    assert.equal(outcome.status, "cancelled");
-  });
+    it("cancels a task", async () => {
+      const execution = await (await session(one)).callTool("council", { question: `What is no longer a task ${name}?` });
+      await execution.cancel();
+      const { outcome } = await execution.settle();
+      assert.equal(outcome.status, "cancelled");
+    });
 
-  it("gets a failure as the result of a completed task", async () => {
-    const execution = await (await session(one)).callTool("council", { question: "Is this broken?" });
-    const { outcome } = await execution.settle();
-    const result = resultFromTaskOutcome(outcome);
-    assert.equal(result.isError, true);
-    assert.equal(result.structuredContent.status, "failed");
+    it("gets a failure as the result of a completed task", async () => {
+      const execution = await (await session(one)).callTool("council", { question: `Is this broken ${name}?` });
+      const { outcome } = await execution.settle();
+      const result = resultFromTaskOutcome(outcome);
+      assert.equal(result.isError, true);
+      assert.equal(result.structuredContent.status, "failed");
+    });
   });
-});
+}
 
 describe("conformance", () => {
   // The suite calls tools of its own. This proxy gives them the place of ours: slow_compute asks the council, failing_job

@@ -107,16 +107,39 @@ func (mcpCmd) inProcess(ctx context.Context, std IO, cfg config.Config) (err err
 // serveMCP serves one client. Its tools ask the daemon that the client options name. The argument explain turns the
 // errors of that daemon into errors for the user, and may be nil.
 func serveMCP(ctx context.Context, std IO, cfg config.Config, o client.Options, explain func(error) error) error {
+	timeout, retention := sessionTimes(ctx, o)
 	s, err := mcpserver.New(mcpserver.Options{
-		Daemon:   o,
-		Explain:  explain,
-		Settings: config.SettingNames(),
-		Version:  std.Version,
-		Log:      newLog(std.Stderr, cfg),
+		Daemon:    o,
+		Explain:   explain,
+		Settings:  config.SettingNames(),
+		Version:   std.Version,
+		Log:       newLog(std.Stderr, cfg),
+		Timeout:   timeout,
+		Retention: retention,
 	})
 	if err != nil {
 		return usageError{fmt.Errorf("--server: %w", err)}
 	}
 	defer s.Close()
 	return s.Serve(ctx, std.Stdin, std.Stdout)
+}
+
+// sessionTimes asks a daemon how long a session may take, and how long it can be read after its end. The retention is 0
+// if the daemon does not answer, or is of a version that does not say it. The client is then offered no tasks.
+func sessionTimes(ctx context.Context, o client.Options) (timeout, retention time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	var list struct {
+		TimeoutMS   int64 `json:"timeout_ms"`
+		RetentionMS int64 `json:"retention_ms"`
+	}
+	d, err := client.New(o)
+	if err != nil {
+		return 0, 0
+	}
+	defer d.Close()
+	if err := d.Get(ctx, "/v1/councils", &list); err != nil {
+		return 0, 0
+	}
+	return time.Duration(list.TimeoutMS) * time.Millisecond, time.Duration(list.RetentionMS) * time.Millisecond
 }

@@ -5,6 +5,8 @@ import (
 	"context"
 	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -148,6 +150,42 @@ func TestMCPAsksADaemon(t *testing.T) {
 			}
 		})
 	})
+}
+
+// The command offers tasks if the sessions that it begins can be read after their end. The daemon says so.
+func TestMCPTasks(t *testing.T) {
+	env := map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b"}
+	keeps := startDaemon(t, env)
+	env["SESSION_RETENTION"] = "0s"
+	forgets := startDaemon(t, env)
+	older := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"councils":[],"takes_events":false,"demo":null}`)
+	}))
+	defer older.Close()
+	daemontest.Setenv(t, map[string]string{"BASE_URL": env["BASE_URL"], "MODELS": "a,b", "ADDR": nobody(t)})
+	for _, tt := range []struct {
+		name string
+		args []string
+		want bool
+	}{
+		{"a daemon that keeps sessions", []string{"--server", keeps.URL()}, true},
+		{"a daemon that does not", []string{"--server", forgets.URL()}, false},
+		{"an older daemon", []string{"--server", older.URL}, false},
+		{"no daemon", []string{"--server", "http://" + nobody(t)}, false},
+		{"in this process", nil, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			overStdio(t, tt.args, func(session *mcp.ClientSession) {
+				if spoken := session.InitializeResult().ProtocolVersion; spoken != "2026-07-28" {
+					t.Errorf("the client speaks %s", spoken)
+				}
+				offered := session.InitializeResult().Capabilities.Extensions
+				if _, ok := offered["io.modelcontextprotocol/tasks"]; ok != tt.want {
+					t.Errorf("the extensions are %v", offered)
+				}
+			})
+		})
+	}
 }
 
 func TestMCPMistakes(t *testing.T) {

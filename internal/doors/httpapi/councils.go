@@ -13,6 +13,10 @@ type CouncilList struct {
 	Councils []CouncilCard `json:"councils"`
 	// TakesEvents says that the daemon accepts events of other councils. It then has a leaderboard over these events.
 	TakesEvents bool `json:"takes_events"`
+	// TimeoutMS is the longest time that a session may take. It is 0 if the caller may ask no council. RetentionMS is how
+	// long a session can be read after its end. It is 0 if sessions are not kept.
+	TimeoutMS   int64 `json:"timeout_ms"`
+	RetentionMS int64 `json:"retention_ms"`
 	// Demo is null unless the daemon is a demo.
 	Demo *Demo `json:"demo"`
 }
@@ -89,12 +93,16 @@ func (a *API) councils(w http.ResponseWriter, r *http.Request) error {
 	if a.o.Shown.Demo != nil {
 		list.Demo = &Demo{Questions: a.o.Shown.Demo}
 	}
+	if a.o.Kept.Kept > 0 && a.o.Kept.KeptBytes > 0 {
+		list.RetentionMS = a.o.Kept.Retention.Milliseconds()
+	}
 	offers, err := a.Offers(r)
 	if err != nil {
 		return err
 	}
 	for _, offer := range offers {
 		plan := offer.Plan
+		list.TimeoutMS = max(list.TimeoutMS, plan.Timeout.Milliseconds())
 		members := modelsOf(plan.Members())
 		reviewers := modelsOf(plan.Reviewers())
 		chairmen := modelsOf(plan.Chairmen())
