@@ -8,21 +8,24 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
+	"github.com/councild/councild/internal/testkit/journaltest"
 )
 
-// streamedResponse is what TestFaultF70ResponseAfterKillNine reads of a response.
+// streamedResponse is what the tests of this file read of a response.
 type streamedResponse struct {
 	ID, Status string
 	Metadata   map[string]string
 	Output     []struct{ Content []struct{ Text string } }
 }
 
-// streamedEvent is what it reads of an event.
+// streamedEvent is what they read of an event.
 type streamedEvent struct {
 	Type, Delta    string
 	SequenceNumber int               `json:"sequence_number"`
@@ -78,20 +81,7 @@ func TestFaultF70ResponseAfterKillNine(t *testing.T) {
 			"LLM_COUNCIL_DATA_DIR=" + t.TempDir(), "LLM_COUNCIL_BIAS_PERSISTENCE=false",
 		}
 		s, base := startResponses(t, env)
-		const body = `{"model":"council/a","input":"x","background":true,"stream":true,"metadata":{"a":"b"}}`
-		var id string
-		var text strings.Builder
-		after := 0
-		for e := range responseEvents(t, http.MethodPost, base+"/v1/responses", body) {
-			if e.Response != nil {
-				id = e.Response.ID
-			}
-			text.WriteString(e.Delta)
-			after = e.SequenceNumber
-			if strings.Count(text.String(), " ") >= seen {
-				break
-			}
-		}
+		id, text, after := beginResponse(t, base, seen)
 		if err := s.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
@@ -101,15 +91,12 @@ func TestFaultF70ResponseAfterKillNine(t *testing.T) {
 		s, base = startResponses(t, env)
 		var last streamedEvent
 		for e := range responseEvents(t, http.MethodGet, fmt.Sprintf("%s/v1/responses/%s?stream=true&starting_after=%d", base, id, after), "") {
-			text.WriteString(e.Delta)
+			text += e.Delta
 			last = e
 		}
-		if last.Type != "response.completed" {
-			t.Fatalf("the stream ends with %+v", last)
-		}
-		whole := last.Response.Output[0].Content[0].Text
-		if !strings.HasPrefix(whole, "draft2-0-🙂 ") || strings.Contains(whole, "draft1") || strings.Contains(text.String(), "draft2") {
-			t.Errorf("after the kill the client has %q, and the response is %q", text.String(), whole)
+		whole := secondDraft(t, last)
+		if strings.Contains(text, "draft2") {
+			t.Errorf("after the kill the client has %q, and the response is %q", text, whole)
 		}
 		var now streamedResponse
 		status, data := daemontest.Caller{Base: base}.Call(t, http.MethodGet, "/v1/responses/"+id, "")
@@ -124,6 +111,102 @@ func TestFaultF70ResponseAfterKillNine(t *testing.T) {
 	}
 	daemontest.Fault(t, "F70", "a response in the background keeps its id, and no text is made of two drafts",
 		"%d times kill -9 in the middle of the text; 0 texts were made of two drafts", kills)
+}
+
+// The node that runs a response is killed. A client that followed it there comes back to another node, at once, with the
+// number of its last event. Another client follows at the other node from the beginning. Neither gets a text made of two
+// drafts, and both get the whole text at the end.
+func TestFaultF76ResponseAtAnotherNode(t *testing.T) {
+	testkit.Slow(t)
+	nats := journaltest.Start(t).URL
+	kills := 0
+	for seen := 1; seen <= 20; seen += 6 {
+		url, release := halfDrafts(t)
+		env := []string{
+			"LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_MODELS=a,b", "LLM_COUNCIL_BASE_URL=" + url, "LLM_COUNCIL_NATS_URL=" + nats,
+			"LLM_COUNCIL_BIAS_PERSISTENCE=false", constants(map[string]any{"Lease": 2 * time.Second}),
+		}
+		one, first := startResponses(t, env)
+		two, second := startResponses(t, env)
+		id, text, after := beginResponse(t, first, seen)
+		follow := func(text string, after int, begun func()) (string, string) {
+			var last streamedEvent
+			for e := range responseEvents(t, http.MethodGet, fmt.Sprintf("%s/v1/responses/%s?stream=true&starting_after=%d", second, id, after), "") {
+				if e.Delta != "" {
+					begun()
+				}
+				text += e.Delta
+				last = e
+			}
+			return text, secondDraft(t, last)
+		}
+		daemontest.Until(t, func() bool { // The other node hears of the response a little later.
+			status, _ := daemontest.Caller{Base: second}.Call(t, http.MethodGet, "/v1/responses/"+id, "")
+			return status == http.StatusOK
+		})
+		begun := make(chan struct{})
+		begin := sync.OnceFunc(func() { close(begun) })
+		early := seen%4 == 1 // do not wait until the client at the other node has text
+		var follower sync.WaitGroup
+		follower.Go(func() {
+			defer begin() // also if the stream fails
+			text, whole := follow("", 0, begin)
+			if strings.Contains(text, "draft2") && text != whole || !early && !strings.HasPrefix(text, "draft1") {
+				t.Errorf("a client at the other node has %q, and the response is %q", text, whole)
+			}
+		})
+		if !early {
+			<-begun
+		}
+		if err := one.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = one.Wait() // It was killed.
+		kills++
+		release()
+		if text, whole := follow(text, after, func() {}); strings.Contains(text, "draft2") {
+			t.Errorf("after the kill the client has %q, and the response is %q", text, whole)
+		}
+		follower.Wait()
+		if err := two.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = two.Wait() // It was killed.
+	}
+	daemontest.Fault(t, "F76", "a response in the background continues at another node, and no text is made of two drafts",
+		"%d times kill -9 of a node in the middle of the text, 2 clients each; 0 texts were made of two drafts", kills)
+}
+
+// beginResponse begins a response in the background and follows it until so many words have arrived. It returns the text
+// so far, and the number of the last event.
+func beginResponse(t *testing.T, base string, words int) (id, text string, after int) {
+	t.Helper()
+	const body = `{"model":"council/a","input":"x","background":true,"stream":true,"metadata":{"a":"b"}}`
+	for e := range responseEvents(t, http.MethodPost, base+"/v1/responses", body) {
+		if e.Response != nil {
+			id = e.Response.ID
+		}
+		text += e.Delta
+		after = e.SequenceNumber
+		if strings.Count(text, " ") >= words {
+			break
+		}
+	}
+	return id, text, after
+}
+
+// secondDraft returns the text of the last event of a stream. It must be the whole second draft of halfDrafts.
+func secondDraft(t *testing.T, last streamedEvent) string {
+	t.Helper()
+	if last.Type != "response.completed" {
+		t.Errorf("the stream ends with %+v", last)
+		return ""
+	}
+	whole := last.Response.Output[0].Content[0].Text
+	if !strings.HasPrefix(whole, "draft2-0-🙂 ") || !strings.Contains(whole, "draft2-39-") || strings.Contains(whole, "draft1") {
+		t.Errorf("the response is %q", whole)
+	}
+	return whole
 }
 
 // startResponses starts a daemon and returns the base of its URLs.
