@@ -143,7 +143,7 @@ func TestWebhookSignature(t *testing.T) {
 
 // A receiver that is down for an hour gets every webhook after that, by the schedule. Each attempt has a timestamp and
 // signatures of its own, and the id stays.
-func TestWebhookReceiverIsDown(t *testing.T) {
+func TestFaultF77ReceiverIsDown(t *testing.T) {
 	race.Bubble(t, func(t *testing.T) {
 		r := &receiver{answer: down}
 		o := openHooks(t, filepath.Join(t.TempDir(), "webhooks.jsonl"), r, nil)
@@ -186,6 +186,40 @@ func TestWebhookReceiverIsDown(t *testing.T) {
 				t.Errorf("attempt %d after %s, want %s and up to a tenth", i, got[i], at)
 			}
 		}
+		t.Logf("fault F77: down for an hour: 2 webhooks arrived, after %d and %d attempts (promised: each arrives)",
+			len(attempts["msg_one"]), len(attempts["msg_two"]))
+		closeOutbox(t, o)
+	})
+}
+
+// A receiver that is down for four days does not get what ended in the first of them, not even after a restart. It gets
+// what ended later.
+func TestFaultF77ReceiverIsDownForDays(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "webhooks.jsonl")
+		r := &receiver{answer: down}
+		o := openHooks(t, path, r, nil)
+		addHook(t, o, "early")
+		time.Sleep(71 * time.Hour)
+		addHook(t, o, "late")
+		time.Sleep(25 * time.Hour)
+		if got := o.State(); got.Waiting != 1 || got.GivenUp != 1 || o.Failing() == nil {
+			t.Errorf("after four days the state is %+v, failing is %v", got, o.Failing())
+		}
+		closeOutbox(t, o)
+		r.set(ok)
+		tried := len(r.requests())
+		o = openHooks(t, path, r, nil)
+		time.Sleep(48 * time.Hour)
+		synctest.Wait()
+		if after := r.requests()[tried:]; len(after) != 1 || after[0].id != "msg_late" {
+			t.Errorf("the receiver that is back got %+v", after)
+		}
+		if got := outcomes(t, path); got["sent"] != 1 || got["given_up"] != 1 || len(got) != 2 {
+			t.Errorf("the outcomes are %v", got)
+		}
+		t.Logf("fault F77: down for four days: the webhook of the first day was given up, that of the third arrived " +
+			"(promised: given up after three days)")
 		closeOutbox(t, o)
 	})
 }
