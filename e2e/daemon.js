@@ -8,7 +8,8 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
-// start starts a daemon, with settings besides those of this process. It returns its address, and a function that stops it.
+// start starts a daemon, with settings besides those of this process. It returns its address, a function that stops it, and
+// the directory of its binary.
 export async function start(settings = {}) {
   if (process.env.COUNCILD_URL) return [process.env.COUNCILD_URL, () => {}];
   const root = join(dirname(fileURLToPath(import.meta.url)), "..");
@@ -33,5 +34,5 @@ export async function start(settings = {}) {
     daemon.kill("SIGTERM");
     assert.equal(await ended, 0, "the daemon's exit code");
     rmSync(directory, { recursive: true });
-  }];
+  }, directory];
 }
