@@ -89,12 +89,7 @@ func TestFaultF70ResponseAfterKillNine(t *testing.T) {
 		kills++
 		release()
 		s, base = startResponses(t, env)
-		var last streamedEvent
-		for e := range responseEvents(t, http.MethodGet, fmt.Sprintf("%s/v1/responses/%s?stream=true&starting_after=%d", base, id, after), "") {
-			text += e.Delta
-			last = e
-		}
-		whole := secondDraft(t, last)
+		text, whole := followResponse(t, base, id, text, after, func() {})
 		if strings.Contains(text, "draft2") {
 			t.Errorf("after the kill the client has %q, and the response is %q", text, whole)
 		}
@@ -129,17 +124,6 @@ func TestFaultF76ResponseAtAnotherNode(t *testing.T) {
 		one, first := startResponses(t, env)
 		two, second := startResponses(t, env)
 		id, text, after := beginResponse(t, first, seen)
-		follow := func(text string, after int, begun func()) (string, string) {
-			var last streamedEvent
-			for e := range responseEvents(t, http.MethodGet, fmt.Sprintf("%s/v1/responses/%s?stream=true&starting_after=%d", second, id, after), "") {
-				if e.Delta != "" {
-					begun()
-				}
-				text += e.Delta
-				last = e
-			}
-			return text, secondDraft(t, last)
-		}
 		daemontest.Until(t, func() bool { // The other node hears of the response a little later.
 			status, _ := daemontest.Caller{Base: second}.Call(t, http.MethodGet, "/v1/responses/"+id, "")
 			return status == http.StatusOK
@@ -150,7 +134,7 @@ func TestFaultF76ResponseAtAnotherNode(t *testing.T) {
 		var follower sync.WaitGroup
 		follower.Go(func() {
 			defer begin() // also if the stream fails
-			text, whole := follow("", 0, begin)
+			text, whole := followResponse(t, second, id, "", 0, begin)
 			if strings.Contains(text, "draft2") && text != whole || !early && !strings.HasPrefix(text, "draft1") {
 				t.Errorf("a client at the other node has %q, and the response is %q", text, whole)
 			}
@@ -164,7 +148,7 @@ func TestFaultF76ResponseAtAnotherNode(t *testing.T) {
 		_ = one.Wait() // It was killed.
 		kills++
 		release()
-		if text, whole := follow(text, after, func() {}); strings.Contains(text, "draft2") {
+		if text, whole := followResponse(t, second, id, text, after, func() {}); strings.Contains(text, "draft2") {
 			t.Errorf("after the kill the client has %q, and the response is %q", text, whole)
 		}
 		follower.Wait()
@@ -182,17 +166,35 @@ func TestFaultF76ResponseAtAnotherNode(t *testing.T) {
 func beginResponse(t *testing.T, base string, words int) (id, text string, after int) {
 	t.Helper()
 	const body = `{"model":"council/a","input":"x","background":true,"stream":true,"metadata":{"a":"b"}}`
+	var got strings.Builder
 	for e := range responseEvents(t, http.MethodPost, base+"/v1/responses", body) {
 		if e.Response != nil {
 			id = e.Response.ID
 		}
-		text += e.Delta
+		got.WriteString(e.Delta)
 		after = e.SequenceNumber
-		if strings.Count(text, " ") >= words {
+		if strings.Count(got.String(), " ") >= words {
 			break
 		}
 	}
-	return id, text, after
+	return id, got.String(), after
+}
+
+// followResponse reads the rest of a stream, behind an event, to its end. It calls begun for each piece of text. It returns
+// the text with that of all pieces, and the text of the last event, which must be the second draft.
+func followResponse(t *testing.T, base, id, text string, after int, begun func()) (all, whole string) {
+	t.Helper()
+	var last streamedEvent
+	var got strings.Builder
+	got.WriteString(text)
+	for e := range responseEvents(t, http.MethodGet, fmt.Sprintf("%s/v1/responses/%s?stream=true&starting_after=%d", base, id, after), "") {
+		if e.Delta != "" {
+			begun()
+		}
+		got.WriteString(e.Delta)
+		last = e
+	}
+	return got.String(), secondDraft(t, last)
 }
 
 // secondDraft returns the text of the last event of a stream. It must be the whole second draft of halfDrafts.

@@ -241,8 +241,10 @@ var schemas = map[string]reflect.Type{
 var nilLists = map[string]bool{"Map.agreed": true, "Map.disputed": true, "Map.only_one_said": true, "Map.open": true}
 
 // subsets are string types of which one field uses only some values.
-var subsets = map[string]bool{"ChangePoint.verdict": true, "Answer.status": true, "Review.status": true, "Synthesis.status": true, "JudgeReading.status": true,
-	"webhook.data.status": true}
+var subsets = map[string]bool{
+	"ChangePoint.verdict": true, "Answer.status": true, "Review.status": true, "Synthesis.status": true, "JudgeReading.status": true,
+	"webhook.data.status": true,
+}
 
 // Every schema is exactly what encoding/json makes of its Go type, both ways:
 // names, types, what may be null, what may be missing, and the closed lists.
