@@ -32,7 +32,7 @@ const provider = createServer(async (request, response) => {
   const { model, stream } = JSON.parse(body);
   if (model === "hang") return;
   const chunk = (rest) => ({ id: "1", object: "chat.completion", created: 1, model, ...rest });
-  const usage = { prompt_tokens: 10, completion_tokens: 10, total_tokens: 20 };
+  const usage = { prompt_tokens: 10, completion_tokens: 10, total_tokens: 20, prompt_tokens_details: { cached_tokens: 4 } };
   if (!stream) {
     response.setHeader("Content-Type", "application/json");
     const message = { role: "assistant", content: "An answer in prose." };
@@ -135,6 +135,12 @@ describe("openai", () => {
     assert.deepEqual(items.map(({ role, content }) => [role, content[0].text]), [["user", "Why?"]]);
     await client.responses.delete(begun.id);
     await assert.rejects(client.responses.retrieve(begun.id), NotFoundError);
+  });
+
+  it("counts tokens by kind", async () => {
+    const { usage } = await client.responses.create({ model: "council/two", input: "How many?" });
+    assert.equal(usage.input_tokens, 10);
+    assert.equal(usage.input_tokens_details.cached_tokens, 4);
   });
 
   it("cancels", async () => {

@@ -10,6 +10,8 @@ import (
 type Usage struct {
 	InputTokens  *int64 `json:"input_tokens"`
 	OutputTokens *int64 `json:"output_tokens"`
+	// CachedInputTokens are the input tokens that the provider had in a cache. It is nil if no provider reports any.
+	CachedInputTokens *int64 `json:"cached_input_tokens,omitempty"`
 	// ReasoningTokens are the output tokens that the model used for thinking. The sum includes only calls that report
 	// these tokens. Partial does not cover it, because many providers never report these tokens.
 	ReasoningTokens *int64   `json:"reasoning_tokens"`
@@ -27,7 +29,7 @@ const (
 // Believable returns the usage of one request without its impossible figures, and how many of them there are. A figure
 // is impossible if it is below zero, not a number, or above maxTokens or maxCostUSD.
 func (u Usage) Believable() (believed Usage, implausible int) {
-	for _, n := range []**int64{&u.InputTokens, &u.OutputTokens, &u.ReasoningTokens} {
+	for _, n := range []**int64{&u.InputTokens, &u.OutputTokens, &u.CachedInputTokens, &u.ReasoningTokens} {
 		if *n != nil && !BelievableTokens(**n) {
 			*n = nil
 			implausible++
@@ -65,10 +67,8 @@ func (u Usage) Plus(v Usage) Usage {
 	sum.Partial = u.Partial || v.Partial
 	sum.InputTokens = plus(sum.InputTokens, u.InputTokens, v.InputTokens, &sum.Partial, addTokens)
 	sum.OutputTokens = plus(sum.OutputTokens, u.OutputTokens, v.OutputTokens, &sum.Partial, addTokens)
-	sum.ReasoningTokens = cmp.Or(u.ReasoningTokens, v.ReasoningTokens)
-	if u.ReasoningTokens != nil && v.ReasoningTokens != nil {
-		sum.ReasoningTokens = new(addTokens(*u.ReasoningTokens, *v.ReasoningTokens))
-	}
+	sum.CachedInputTokens = reported(u.CachedInputTokens, v.CachedInputTokens)
+	sum.ReasoningTokens = reported(u.ReasoningTokens, v.ReasoningTokens)
 	sum.CostUSD = plus(sum.CostUSD, u.CostUSD, v.CostUSD, &sum.Partial, AddUSD)
 	return sum
 }
@@ -108,6 +108,14 @@ func plus[T int64 | float64](sum, a, b *T, partial *bool, add func(T, T) T) *T {
 	}
 	*partial = true
 	return known
+}
+
+// reported returns the sum of two figures that only some providers report, or nil if neither is known.
+func reported(a, b *int64) *int64 {
+	if a != nil && b != nil {
+		return new(addTokens(*a, *b))
+	}
+	return cmp.Or(a, b)
 }
 
 func addTokens(a, b int64) int64 {

@@ -37,6 +37,10 @@ func TestUsagePlus(t *testing.T) {
 			want: council.Usage{ReasoningTokens: new(int64(5))},
 		},
 		{
+			name: "cached tokens", a: council.Usage{CachedInputTokens: new(int64(5))}, b: council.Usage{CachedInputTokens: new(int64(2))},
+			want: council.Usage{CachedInputTokens: new(int64(7))},
+		},
+		{
 			name: "reasoning that both report", a: council.Usage{ReasoningTokens: new(int64(5))}, b: council.Usage{ReasoningTokens: new(int64(0))},
 			want: council.Usage{ReasoningTokens: new(int64(5))},
 		},

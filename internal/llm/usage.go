@@ -173,6 +173,9 @@ func (f *figures) read() (u council.Usage, k council.TokenKinds, implausible int
 	tokens[1] = output
 	if input > 0 {
 		u.InputTokens = &tokens[0]
+		if k.CachedInput > 0 {
+			u.CachedInputTokens = new(k.CachedInput)
+		}
 	}
 	if output > 0 {
 		u.OutputTokens = &tokens[1]

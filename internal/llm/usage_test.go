@@ -220,6 +220,9 @@ func TestTokensBesideTheCompletion(t *testing.T) {
 		if tt.input > 0 {
 			want.InputTokens = &tt.input
 		}
+		if tt.kinds.CachedInput > 0 {
+			want.CachedInputTokens = &tt.kinds.CachedInput
+		}
 		if tt.output > 0 {
 			want.OutputTokens = &tt.output
 		}

@@ -311,10 +311,10 @@ type DecisionUsage struct {
 	TotalTokens        *int64                `json:"total_tokens"`
 }
 
-// DecisionInputDetails are always 0, because a council does not add up the caches of its providers.
+// DecisionInputDetails has the input tokens that providers had in a cache, if they report them.
 type DecisionInputDetails struct {
 	CachedTokens     int64 `json:"cached_tokens"`
-	CacheWriteTokens int64 `json:"cache_write_tokens"`
+	CacheWriteTokens int64 `json:"cache_write_tokens"` // always 0, because sessions do not add them up
 }
 
 // DecisionOutputDetails has the thinking of the models, as far as they report it.
@@ -358,6 +358,9 @@ func (c DecisionRequest) decision(s *council.Session) Decision {
 	}
 	if usage.InputTokens != nil && usage.OutputTokens != nil {
 		answer.Usage.TotalTokens = new(usage.Tokens())
+	}
+	if usage.CachedInputTokens != nil {
+		answer.Usage.InputTokensDetails.CachedTokens = *usage.CachedInputTokens
 	}
 	if usage.ReasoningTokens != nil {
 		answer.Usage.OutputDetails.ReasoningTokens = *usage.ReasoningTokens

@@ -415,7 +415,7 @@ type ResponseUsage struct {
 
 // InputDetails is a part of ResponseUsage.
 type InputDetails struct {
-	CachedTokens int64 `json:"cached_tokens"` // always 0, because it is not known
+	CachedTokens int64 `json:"cached_tokens"` // of the calls that report it
 }
 
 // OutputDetails is a part of ResponseUsage.

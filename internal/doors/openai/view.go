@@ -184,6 +184,9 @@ func (v *view) ended(session *council.Session) Response {
 			Cost:         u.Cost,
 			Partial:      u.Partial,
 		}
+		if n := session.Metadata.Usage.Total.CachedInputTokens; n != nil {
+			r.Usage.InputTokensDetails.CachedTokens = *n
+		}
 		if n := session.Metadata.Usage.Total.ReasoningTokens; n != nil {
 			r.Usage.OutputDetails.ReasoningTokens = *n
 		}
