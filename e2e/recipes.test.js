@@ -118,7 +118,7 @@ describe("a recipe", { skip: process.env.COUNCILD_URL !== undefined }, () => {
 
   it("for the AI SDK gets its session again after a time-out, and after a restart", async () => {
     const [text] = code("Vercel AI SDK", "js");
-    const hasty = `import { Agent, setGlobalDispatcher } from "undici"; setGlobalDispatcher(new Agent({ headersTimeout: 500 }));\n`;
+    const hasty = `import { Agent, setGlobalDispatcher } from "undici"; setGlobalDispatcher(new Agent({ headersTimeout: 800 }));\n`;
     const before = (await sessions("Is P equal to NP?")).length;
     const [url, count, close] = await proxy(() => false);
     const answer = await run(process.execPath, script(hasty + text, url));
