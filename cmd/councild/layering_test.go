@@ -35,7 +35,7 @@ var floors = [][]string{
 	{"internal/doors/openai"},
 	{"internal/daemon", "internal/trial", "internal/testkit/doortest"},
 	{"internal/testkit/daemontest", "internal/cli"},
-	{"cmd/councild"},
+	{"cmd/councild", "internal/testkit/telemetrytest"},
 }
 
 // forbidden are imports that the floors would allow, but that would couple a run to its
