@@ -41,6 +41,7 @@ test: browser promtool e2e/node_modules/.package-lock.json ## Install what the t
 	npm --prefix e2e test
 	$(if $(ARTIFACTS),mkdir -p $(ARTIFACTS))
 	$(GO) -C e2e test -shuffle=on -parallel 4 -timeout 20m $(if $(ARTIFACTS),-artifacts -outputdir=$(abspath $(ARTIFACTS))) .
+	$(GO) -C e2e/collector test .
 	$(GO) -C lab test ./...
 	$(GO) test -shuffle=on $(wildcard $(PURE:%=./%))
 	GORACE=atexit_sleep_ms=50 $(GO) test -race -shuffle=on -p $(PACKAGES) -timeout 30m $(RACED)
@@ -111,7 +112,7 @@ lint: ## Check format, vet, linters, scripts, workflows, known vulnerabilities, 
 	$(GO) vet -tags scale ./...
 	$(TOOL) staticcheck -tags scale ./...
 	$(TOOL) golangci-lint run ./...
-	linter=$$($(TOOL) -n golangci-lint) && for module in e2e lab; do (cd $$module && $(GO) mod tidy -diff && $(GO) vet ./... && $$linter run ./...) || exit 1; done
+	linter=$$($(TOOL) -n golangci-lint) && for module in e2e e2e/collector lab; do (cd $$module && $(GO) mod tidy -diff && $(GO) vet ./... && $$linter run ./...) || exit 1; done
 	tools/scripts.sh
 	tools/vulncheck.sh
 

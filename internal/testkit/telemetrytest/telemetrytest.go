@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -166,7 +167,7 @@ func Session(t *testing.T, s *Spans, content bool) (id string) {
 	t.Helper()
 	const secret = "What would a heron change?"
 	s.clear()
-	t.Setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", fmt.Sprint(content))
+	t.Setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", strconv.FormatBool(content))
 	p := provide(t)
 	d := daemontest.Start(t, map[string]string{
 		"BASE_URL": p.url, "MODELS": "a,b,c", "TEMPERATURE": "0.5", "MAX_OUTPUT_TOKENS": "2000",
