@@ -6,10 +6,13 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -57,6 +60,8 @@ func measurePair(ctx context.Context, args []string) (slower []string, err error
 	rounds := flags.Int("rounds", 6, "rounds of T5, at least 6 for an interval; T16 has twice as many, "+
 		"T1 and T2 three times")
 	quick := flags.Bool("quick", false, "run a few sessions of each figure, to see that the program works")
+	traces := flags.Bool("traces", false, "have the newer binary send traces to this program; name one binary twice "+
+		"to see what traces cost")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
@@ -82,6 +87,20 @@ func measurePair(ctx context.Context, args []string) (slower []string, err error
 			return nil, err
 		}
 		b.programs[i] = w
+	}
+	if *traces {
+		var exports atomic.Int64
+		collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			exports.Add(1)
+			_, _ = io.Copy(io.Discard, r.Body)
+		}))
+		defer collector.Close()
+		b.programs[1].env = []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + collector.URL}
+		defer func() {
+			if err == nil && exports.Load() == 0 {
+				err = errors.New("the newer binary sent no traces")
+			}
+		}()
 	}
 	var all []*paired
 	for _, measure := range []func(context.Context) ([]*paired, error){b.open, b.inFlight, b.streamed} {
