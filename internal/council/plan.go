@@ -68,6 +68,8 @@ type Plan struct {
 	Excluded []Exclusion `json:"excluded,omitzero"`
 	// Warnings are the warnings that the session has when it begins.
 	Warnings []Warning `json:"warnings"`
+	// Task is set if the stages are rounds of a Task. The plan then has no conversation but a short preview.
+	Task *TaskPlan `json:"task,omitempty"`
 	// Door is Submission.Door, or empty.
 	Door Door `json:"door,omitempty"`
 }
@@ -125,12 +127,15 @@ const (
 	KindComparison Kind = "comparison" // each seat says which of two given texts is better
 	KindVotes      Kind = "votes"      // each seat votes on questions about a text
 	KindSynthesis  Kind = "synthesis"  // the first seat that succeeds writes the final answer
+	KindTask1      Kind = "task1"      // each seat does the first round of the plan's Task
+	KindTask2      Kind = "task2"      // each seat does the second round of the plan's Task
 )
 
 // Stage returns the name of the stage in events, failures and usage. It returns "" for a kind that makes no calls.
 func (k Kind) Stage() Stage {
 	return map[Kind]Stage{
 		KindAnswers: Stage1, KindReviews: Stage2, KindSynthesis: Stage3, KindComparison: StageShadow, KindVotes: StageVotes,
+		KindTask1: Stage1, KindTask2: Stage2,
 	}[k]
 }
 
