@@ -184,8 +184,9 @@ func (r Request) Check() []council.FieldError {
 	}
 	if len(r.Ignore) > maxIgnored {
 		add("ignore", fmt.Sprintf("%d given, at most %d are allowed", len(r.Ignore), maxIgnored), "remove those that are repaired")
+		return problems
 	}
-	for i, ignored := range r.Ignore[:min(len(r.Ignore), maxIgnored)] {
+	for i, ignored := range r.Ignore {
 		field := fmt.Sprintf("ignore[%d].", i)
 		if !isFingerprint.MatchString(ignored.Fingerprint) {
 			add(field+"fingerprint", fmt.Sprintf("%.64q is not a fingerprint", ignored.Fingerprint),

@@ -1,0 +1,174 @@
+package gate
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// JSON returns a report as indented JSON.
+func JSON(r Report) []byte {
+	text, _ := json.MarshalIndent(r, "", "  ") // a report can always be encoded
+	return append(text, '\n')
+}
+
+// Markdown returns a report for people, as a comment on a change shows it. Texts of models and of the change cannot
+// make links, images, mentions, references or HTML.
+func Markdown(r Report) []byte {
+	var b strings.Builder
+	fmt.Fprintf(&b, "**councild gate: %s** · %s\n", r.Verdict, strings.Join(figures(r), " · "))
+	if r.Verdict != Blocked {
+		b.WriteString("\n" + r.Reason + "\n")
+	}
+	var rest []Finding
+	b.WriteString("\n")
+	for _, f := range r.Findings {
+		if f.Shown {
+			b.WriteString(item(f))
+		} else {
+			rest = append(rest, f)
+		}
+	}
+	if len(rest) > 0 {
+		fmt.Fprintf(&b, "\n<details><summary>%s that %s not confirmed, accepted, or beyond the limit</summary>\n\n",
+			counted(len(rest), "finding"), map[bool]string{true: "is", false: "are"}[len(rest) == 1])
+		for _, f := range rest {
+			b.WriteString(item(f))
+		}
+		b.WriteString("\n</details>\n")
+	}
+	for _, note := range notes(r) {
+		b.WriteString("\n" + note + "\n")
+	}
+	return []byte(b.String())
+}
+
+// figures returns the parts of the first line.
+func figures(r Report) []string {
+	var blocks, shown, unconfirmed int
+	for _, f := range r.Findings {
+		switch {
+		case f.Blocks:
+			blocks++
+		case f.Shown:
+			shown++
+		case !f.Confirmed:
+			unconfirmed++
+		}
+	}
+	parts := []string{
+		fmt.Sprintf("%d blocking, %d more shown, %d not confirmed", blocks, shown, unconfirmed), counted(r.Makers, "maker"),
+	}
+	if r.Usage != nil && r.Usage.CostUSD != nil {
+		parts = append(parts, fmt.Sprintf("$%.2f", *r.Usage.CostUSD))
+	}
+	return parts
+}
+
+// item returns a finding as an item of a list.
+func item(f Finding) string {
+	var b strings.Builder
+	b.WriteString("- ")
+	if f.Blocks {
+		b.WriteString("**blocks** ")
+	}
+	fmt.Fprintf(&b, "%s %s", code(fmt.Sprintf("%s:%d", clean(f.File, maxPath), f.Start)), prose(f.Wordings[0].What))
+	if scenario := f.Wordings[0].Scenario; scenario != "" {
+		b.WriteString(": " + prose(scenario))
+	}
+	b.WriteString("\n  " + positions(f) + "\n")
+	return b.String()
+}
+
+// positions says who stands where.
+func positions(f Finding) string {
+	parts := []string{"found by " + names(f.FoundBy)}
+	if len(f.ConfirmedBy) > 0 {
+		parts = append(parts, "confirmed by "+names(f.ConfirmedBy))
+	}
+	if len(f.RejectedBy) > 0 {
+		parts = append(parts, "rejected by "+names(f.RejectedBy))
+	}
+	if f.Ignored != "" {
+		parts = append(parts, "accepted: "+prose(f.Ignored))
+	}
+	return strings.Join(append(parts, "fingerprint "+code(f.Fingerprint)), "; ")
+}
+
+func names(seats []string) string {
+	names := make([]string, len(seats))
+	for i, seat := range seats {
+		names[i] = prose(seat)
+	}
+	return strings.Join(names, ", ")
+}
+
+// notes says what was left out, dropped and missed.
+func notes(r Report) (notes []string) {
+	if len(r.LeftOut) > 0 {
+		files := make([]string, len(r.LeftOut))
+		for i, l := range r.LeftOut {
+			files[i] = code(clean(l.File, maxPath)) + " (" + l.Reason + ")"
+		}
+		notes = append(notes, "Not reviewed: "+strings.Join(files, ", ")+".")
+	}
+	reasons := map[string]string{
+		droppedQuote: "whose quote does not stand in the diff", droppedForm: "that could not be read",
+		droppedLimit: "beyond the number that a member may report",
+	}
+	for _, why := range slices.Sorted(maps.Keys(r.Dropped)) {
+		notes = append(notes, fmt.Sprintf("Not used: %s %s.", counted(r.Dropped[why], "finding"), reasons[why]))
+	}
+	for _, m := range r.Members {
+		if m.Error != nil {
+			notes = append(notes, fmt.Sprintf("No reply of %s: %s.", prose(m.ID), m.Error.Code))
+		}
+	}
+	return notes
+}
+
+// code returns a text of one line as code. In code, nothing has a meaning.
+func code(text string) string {
+	fence := "`"
+	for strings.Contains(text, fence) {
+		fence += "`"
+	}
+	if len(fence) > 1 {
+		text = " " + text + " "
+	}
+	return fence + noCommand(text) + fence
+}
+
+// Words that have no meaning in Markdown stand as they are. That excludes also words which GitHub makes links of, such
+// as www.example.com, GH-1 and the hashes of commits.
+var (
+	plainWord   = regexp.MustCompile(`^[\pL\pM\pN.,;:!?'"()/-]*$`)
+	specialWord = regexp.MustCompile(`(?i)www\.|://|:.*:|[a-z]-\d|[0-9a-f]{7}|^[-.)\d]*$`)
+)
+
+// prose returns a text of one line with its special words as code.
+func prose(text string) string {
+	var out, special []string
+	flush := func() {
+		if special != nil {
+			out = append(out, code(strings.Join(special, " ")))
+			special = nil
+		}
+	}
+	for _, word := range strings.Fields(text) {
+		if plainWord.MatchString(word) && !specialWord.MatchString(word) {
+			flush()
+			out = append(out, word)
+		} else {
+			special = append(special, word)
+		}
+	}
+	flush()
+	return strings.Join(out, " ")
+}
+
+// noCommand breaks what GitHub's runners read as a command wherever it stands in a line of output.
+func noCommand(text string) string { return strings.ReplaceAll(text, "##[", "# #[") }
