@@ -117,6 +117,7 @@ func (c *change) readBallots(plan council.Plan, groups []*group, rounds []counci
 		t.member(seat).Reviewed = true
 		ballots = append(ballots, b)
 	}
+	slices.SortFunc(ballots, func(a, b ballot) int { return cmp.Compare(a.seat, b.seat) })
 	return ballots
 }
 
