@@ -33,8 +33,7 @@ func Markdown(r Report) []byte {
 		}
 	}
 	if len(rest) > 0 {
-		fmt.Fprintf(&b, "\n<details><summary>%s that %s not confirmed, accepted, or beyond the limit</summary>\n\n",
-			counted(len(rest), "finding"), map[bool]string{true: "is", false: "are"}[len(rest) == 1])
+		fmt.Fprintf(&b, "\n<details><summary>%s not shown above</summary>\n\n", counted(len(rest), "finding"))
 		for _, f := range rest {
 			b.WriteString(item(f))
 		}
@@ -85,15 +84,21 @@ func item(f Finding) string {
 
 // positions says who stands where.
 func positions(f Finding) string {
-	parts := []string{"found by " + names(f.FoundBy)}
+	var parts []string
+	switch {
+	case f.Ignored != "":
+		parts = append(parts, "accepted: "+prose(f.Ignored))
+	case !f.Confirmed:
+		parts = append(parts, "not confirmed")
+	case !f.Shown:
+		parts = append(parts, "confirmed, but beyond the limit of findings")
+	}
+	parts = append(parts, "found by "+names(f.FoundBy))
 	if len(f.ConfirmedBy) > 0 {
 		parts = append(parts, "confirmed by "+names(f.ConfirmedBy))
 	}
 	if len(f.RejectedBy) > 0 {
 		parts = append(parts, "rejected by "+names(f.RejectedBy))
-	}
-	if f.Ignored != "" {
-		parts = append(parts, "accepted: "+prose(f.Ignored))
 	}
 	return strings.Join(append(parts, "fingerprint "+code(f.Fingerprint)), "; ")
 }
@@ -106,12 +111,18 @@ func names(seats []string) string {
 	return strings.Join(names, ", ")
 }
 
+// maxNamed is how many files that were left out Markdown names.
+const maxNamed = 20
+
 // notes says what was left out, dropped and missed.
 func notes(r Report) (notes []string) {
 	if len(r.LeftOut) > 0 {
-		files := make([]string, len(r.LeftOut))
-		for i, l := range r.LeftOut {
-			files[i] = code(clean(l.File, maxPath)) + " (" + l.Reason + ")"
+		var files []string
+		for _, l := range r.LeftOut[:min(len(r.LeftOut), maxNamed)] {
+			files = append(files, code(clean(l.File, maxPath))+" ("+l.Reason+")")
+		}
+		if more := len(r.LeftOut) - maxNamed; more > 0 {
+			files = append(files, counted(more, "other file"))
 		}
 		notes = append(notes, "Not reviewed: "+strings.Join(files, ", ")+".")
 	}
