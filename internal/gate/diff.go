@@ -98,12 +98,10 @@ func (r *reader) peek(i int) string {
 	return strings.TrimRight(r.lines[r.next+i], "\r\n")
 }
 
-// skip goes n lines further. If a file is being read, the lines belong to it.
-func (r *reader) skip(n int) {
-	for range n {
-		r.at += len(r.lines[r.next])
-		r.next++
-	}
+// skip goes to the next line. If a file is being read, the line that is skipped belongs to it.
+func (r *reader) skip() {
+	r.at += len(r.lines[r.next])
+	r.next++
 	if r.file != nil {
 		r.file.to = r.at
 	}
@@ -132,7 +130,7 @@ func (r *reader) step() []council.FieldError {
 			r.begin()
 		}
 		r.file.rename(readPath(head[4:]), readPath(r.peek(1)[4:]))
-		r.skip(1)
+		r.skip()
 	case is("@@ -"):
 		if f == nil || !f.named {
 			return problem("line %d: a hunk stands before the name of its file", r.next+1)
@@ -150,7 +148,7 @@ func (r *reader) step() []council.FieldError {
 	case !opened: // Text between files belongs to none of them.
 		r.file = nil
 	}
-	r.skip(1)
+	r.skip()
 	return nil
 }
 
@@ -198,10 +196,10 @@ func (f *file) strip(from, to string) {
 	prefixed := func(name string) bool { return len(name) > 2 && name[1] == '/' }
 	same := prefixed(from) && prefixed(to) && from[0] == to[0]
 	cut := func(name string) string {
-		if f.bare || same || !prefixed(name) || !strings.Contains("abciow", name[:1]) {
-			return name
+		if !f.bare && !same && prefixed(name) && strings.IndexByte("abciow", name[0]) >= 0 {
+			return name[2:]
 		}
-		return name[2:]
+		return name
 	}
 	f.old = cut(from)
 	f.name = cut(to)
@@ -234,7 +232,7 @@ func (r *reader) hunk() []council.FieldError {
 	if n := len(r.file.lines); n > 0 {
 		number = r.file.lines[n-1].hunk + 1
 	}
-	r.skip(1)
+	r.skip()
 	for from > 0 || to > 0 {
 		if r.next >= len(r.lines) || r.lines[r.next] == "" {
 			return problem("the hunk at line %d is cut off", begin)
@@ -247,7 +245,7 @@ func (r *reader) hunk() []council.FieldError {
 		add := line{sign: sign, at: max(at, 1), hunk: number, text: text}
 		switch sign {
 		case '\\':
-			r.skip(1)
+			r.skip()
 			continue
 		case ' ':
 			from--
@@ -265,10 +263,10 @@ func (r *reader) hunk() []council.FieldError {
 			return problem("the hunk at line %d has more lines than its head says", begin)
 		}
 		r.file.lines = append(r.file.lines, add)
-		r.skip(1)
+		r.skip()
 	}
 	if strings.HasPrefix(r.peek(0), `\`) { // "\ No newline at end of file"
-		r.skip(1)
+		r.skip()
 	}
 	return nil
 }

@@ -169,7 +169,7 @@ func prose(text string) string {
 			special = nil
 		}
 	}
-	for _, word := range strings.Fields(text) {
+	for word := range strings.FieldsSeq(text) {
 		if plainWord.MatchString(word) && !specialWord.MatchString(word) {
 			flush()
 			out = append(out, word)

@@ -37,8 +37,9 @@ func (c *change) compare(a, b *finding) int {
 func (c *change) merge(found []*finding) []*group {
 	found = slices.Clone(found)
 	slices.SortFunc(found, c.compare)
-	var groups []*group
-	for _, members := range link(len(found), func(i, j int) float64 { return alike(found[i], found[j]) }) {
+	linked := link(len(found), func(i, j int) float64 { return alike(found[i], found[j]) })
+	groups := make([]*group, 0, len(linked))
+	for _, members := range linked {
 		g := &group{id: "F" + strconv.Itoa(len(groups)+1)}
 		g.ids = []string{g.id}
 		for _, i := range members {
@@ -188,8 +189,9 @@ func (c *change) join(groups []*group, ballots []ballot) []*group {
 		}
 		return float64(same) / float64(len(says))
 	}
-	var joined []*group
-	for _, members := range link(len(groups), agreed) {
+	linked := link(len(groups), agreed)
+	joined := make([]*group, 0, len(linked))
+	for _, members := range linked {
 		g := &group{id: groups[members[0]].id}
 		for _, i := range members {
 			g.ids = append(g.ids, groups[i].id)

@@ -15,7 +15,7 @@ import (
 )
 
 // example is a report with something of everything. The second finding is hostile.
-func example(t testing.TB) Report {
+func example(t *testing.T) Report {
 	t.Helper()
 	s := script{
 		request: Request{Diff: refund + "diff --git a/go.sum b/go.sum\n--- a/go.sum\n+++ b/go.sum\n" + hunk},
@@ -165,7 +165,7 @@ func TestSARIF(t *testing.T) {
 	}
 }
 
-func sarifSchema(t testing.TB) *jsonschema.Schema {
+func sarifSchema(t *testing.T) *jsonschema.Schema {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", "sarif-schema-2.1.0.json"))
 	if err != nil {

@@ -2,9 +2,10 @@ package gate
 
 import (
 	"encoding/json"
-	"pgregory.net/rapid"
 	"slices"
 	"strings"
+
+	"pgregory.net/rapid"
 
 	"github.com/councild/councild/internal/council"
 )

@@ -30,13 +30,7 @@ const twoFiles = `--- a/store/index.go
 `
 
 func TestLocate(t *testing.T) {
-	c, problems := Request{Diff: twoFiles}.read()
-	if problems != nil {
-		t.Fatal(problems)
-	}
-	for _, f := range c.files {
-		f.foldSides()
-	}
+	c := changeOf(t, twoFiles)
 	const index, list = "store/index.go", "store/list.md"
 	for _, tt := range []struct {
 		name, file, quote string
@@ -95,13 +89,7 @@ func TestLocate(t *testing.T) {
 // another line, and counts equal lines.
 func TestFingerprint(t *testing.T) {
 	of := func(diff, quote string, line int) string {
-		c, problems := Request{Diff: diff}.read()
-		if problems != nil {
-			t.Fatal(problems)
-		}
-		for _, f := range c.files {
-			f.foldSides()
-		}
+		c := changeOf(t, diff)
 		f, at, ok := c.locate(c.files[0].name, quote, line)
 		if !ok {
 			t.Fatalf("%q has no place", quote)

@@ -83,11 +83,11 @@ func TestPromptIsNoReply(t *testing.T) {
 	}
 }
 
-func changeOf(t testing.TB, diff string) *change {
-	t.Helper()
+func changeOf(tb testing.TB, diff string) *change {
+	tb.Helper()
 	c, problems := Request{Diff: diff}.read()
 	if problems != nil {
-		t.Fatal(problems)
+		tb.Fatal(problems)
 	}
 	for _, f := range c.files {
 		f.foldSides()
@@ -161,16 +161,16 @@ func TestReadBallot(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b, ok := readBallot("a", tt.text, shown)
-			got := ""
+			var all []string
 			for _, id := range []string{"F1", "F2", "F3"} {
 				if v, voted := b.votes[id]; voted {
-					got += fmt.Sprintf("%s %s %s %s, ", id, v.Vote, v.Severity, v.Why)
+					all = append(all, fmt.Sprintf("%s %s %s %s", id, v.Vote, v.Severity, v.Why))
 				}
 			}
 			if ok {
-				got += fmt.Sprint(b.same)
+				all = append(all, fmt.Sprint(b.same))
 			}
-			if got != tt.want {
+			if got := strings.Join(all, ", "); got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
@@ -214,11 +214,11 @@ func FuzzReply(f *testing.F) {
 	})
 }
 
-func checkClean(t testing.TB, text string, n int) {
-	t.Helper()
+func checkClean(tb testing.TB, text string, n int) {
+	tb.Helper()
 	unprintable := func(r rune) bool { return !unicode.IsPrint(r) }
 	if len(text) > n || !utf8.ValidString(text) || strings.ContainsFunc(text, unprintable) {
-		t.Fatalf("%d bytes: %q", len(text), text)
+		tb.Fatalf("%d bytes: %q", len(text), text)
 	}
 }
 

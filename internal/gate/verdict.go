@@ -129,7 +129,7 @@ type judgement struct {
 }
 
 // stand counts what one maker says. A maker with several seats has one vote, as most of its seats say.
-type stand struct{ for_, against, blocking int }
+type stand struct{ behind, against, blocking int }
 
 // judge counts the votes on a finding.
 func (c *change) judge(g *group, ballots []ballot) judgement {
@@ -146,7 +146,7 @@ func (c *change) judge(g *group, ballots []ballot) judgement {
 		s := makers[c.makers[seat]]
 		switch stance {
 		case Confirm:
-			s.for_++
+			s.behind++
 			if severity == Blocking {
 				s.blocking++
 			}
@@ -180,12 +180,12 @@ func (c *change) judge(g *group, ballots []ballot) judgement {
 	against, blocking := 0, 0
 	for _, s := range makers {
 		switch {
-		case s.for_ > s.against:
+		case s.behind > s.against:
 			j.behind++
-			if 2*s.blocking > s.for_ {
+			if 2*s.blocking > s.behind {
 				blocking++
 			}
-		case s.for_ < s.against:
+		case s.behind < s.against:
 			against++
 		}
 	}
@@ -218,10 +218,10 @@ func (b ballot) vote(g *group) (vote Vote, ok bool) {
 // ignore takes from a finding what people have accepted.
 func (c *change) ignore(g *group, j *judgement) {
 	for _, f := range g.found {
-		print := f.file.fingerprint(f.place)
+		fingerprint := f.file.fingerprint(f.place)
 		for _, ignored := range c.Ignore {
-			if ignored.Fingerprint == print {
-				j.finding.Fingerprint = print
+			if ignored.Fingerprint == fingerprint {
+				j.finding.Fingerprint = fingerprint
 				j.finding.Ignored = clean(ignored.Reason, maxReason)
 				j.finding.Blocks = false
 				j.wants = false
@@ -240,9 +240,10 @@ func (c *change) report(plan council.Plan, rounds []council.TaskRound) Report {
 	}
 	groups := c.merge(found)
 	ballots := c.readBallots(plan, groups, rounds, t)
-	var all []judgement
-	for _, g := range c.join(groups, ballots) {
-		all = append(all, c.judge(g, ballots))
+	joined := c.join(groups, ballots)
+	all := make([]judgement, len(joined))
+	for i, g := range joined {
+		all[i] = c.judge(g, ballots)
 	}
 	c.show(all)
 	r := Report{Findings: []Finding{}, Dropped: t.dropped, LeftOut: c.leftOut, Members: []Member{}, Ignored: []Ignored{}}

@@ -2,6 +2,7 @@ package gate
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -20,9 +21,7 @@ func all(vote, seats string) map[string]map[string]string {
 
 // with returns votes and further votes.
 func with(votes map[string]map[string]string, vote, seats string) map[string]map[string]string {
-	for seat, v := range all(vote, seats) {
-		votes[seat] = v
-	}
+	maps.Copy(votes, all(vote, seats))
 	return votes
 }
 
@@ -80,21 +79,28 @@ func TestVerdict(t *testing.T) {
 			r := tt.play(t)
 			first := ""
 			if len(r.Findings) > 0 {
-				f := r.Findings[0]
-				for name, is := range map[string]bool{"1 blocks": f.Blocks, "2 shown": f.Shown, "3 confirmed": f.Confirmed} {
-					if is {
-						first += "," + name
-					}
-				}
-				parts := strings.Split(strings.TrimPrefix(first, ","), ",")
-				slices.Sort(parts)
-				first = strings.NewReplacer("1 ", "", "2 ", "", "3 ", "").Replace(strings.Join(parts, " "))
+				first = describeFinding(r.Findings[0])
 			}
 			if r.Verdict != tt.want || !strings.Contains(r.Reason, tt.reason) || first != tt.first {
 				t.Errorf("%s: %s The first finding: %q", r.Verdict, r.Reason, first)
 			}
 		})
 	}
+}
+
+// describeFinding says what a finding is: blocks, shown, confirmed.
+func describeFinding(f Finding) string {
+	var is []string
+	if f.Blocks {
+		is = append(is, "blocks")
+	}
+	if f.Shown {
+		is = append(is, "shown")
+	}
+	if f.Confirmed {
+		is = append(is, "confirmed")
+	}
+	return strings.Join(is, " ")
 }
 
 // A round that was not reached leaves the verdict open.
