@@ -306,8 +306,9 @@ func (c *change) confirmCalls(plan council.Plan, groups []*group) (calls []counc
 	return calls
 }
 
-// slates returns the findings that each reviewer judges, in its own order. A reviewer does not judge what its model
-// found.
+// slates returns the findings that each reviewer is shown, in its own order. They include those of its own model: its
+// votes on these do not count, but it can say that others are the same. A reviewer that is shown no finding of another
+// model has nothing to judge, and gets none.
 func slates(plan council.Plan, groups []*group) [][]*group {
 	reviewers := plan.Seats(council.KindTask2)
 	o := anonymize.Options{Seed: anonymize.SeedFor(plan.Seed, "gate"), ShowOwn: true}
@@ -325,11 +326,11 @@ func slates(plan council.Plan, groups []*group) [][]*group {
 	}
 	for i, slate := range anonymize.Draw(o).Reviewer {
 		for _, s := range slate {
-			g := byID[s.Member]
-			own := func(f *finding) bool { return plan.Twins.Own(reviewers[i].ID, f.seat) }
-			if !slices.ContainsFunc(g.found, own) {
-				shown[i] = append(shown[i], g)
-			}
+			shown[i] = append(shown[i], byID[s.Member])
+		}
+		own := func(g *group) bool { return g.by(plan.Twins, reviewers[i].ID) }
+		if !slices.ContainsFunc(shown[i], func(g *group) bool { return !own(g) }) {
+			shown[i] = nil
 		}
 	}
 	return shown

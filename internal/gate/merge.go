@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/councild/councild/internal/council"
 )
 
 // maxGap is how many lines two findings may be apart if they share half of their words.
@@ -18,9 +20,9 @@ type group struct {
 	found []*finding
 }
 
-// by reports whether a seat found the defect.
-func (g *group) by(seat string) bool {
-	return slices.ContainsFunc(g.found, func(f *finding) bool { return f.seat == seat })
+// by reports whether the model of a seat found the defect.
+func (g *group) by(twins council.Twins, seat string) bool {
+	return slices.ContainsFunc(g.found, func(f *finding) bool { return twins.Own(seat, f.seat) })
 }
 
 // compare orders findings by what they say, so that the order of arrival has no effect.
@@ -168,7 +170,7 @@ func allLinked(a, b []int, scores [][]float64) bool {
 func (c *change) join(groups []*group, ballots []ballot) []*group {
 	agreed := func(i, j int) float64 {
 		a, b := groups[i], groups[j]
-		if slices.ContainsFunc(a.found, func(f *finding) bool { return b.by(f.seat) }) {
+		if slices.ContainsFunc(a.found, func(f *finding) bool { return b.by(nil, f.seat) }) {
 			return 0 // The findings of one member never merge.
 		}
 		says := map[string]bool{} // by the maker of each reviewer that saw both

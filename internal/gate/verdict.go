@@ -113,6 +113,7 @@ func (c *change) readBallots(plan council.Plan, groups []*group, rounds []counci
 			t.fail(seat, unreadable("votes"))
 			continue
 		}
+		b.twins = plan.Twins
 		t.judged[c.makers[seat]] = true
 		t.member(seat).Reviewed = true
 		ballots = append(ballots, b)
@@ -200,9 +201,9 @@ func (c *change) judge(g *group, ballots []ballot) judgement {
 }
 
 // vote returns the vote of a reviewer on a finding. If the finding was shown to it as several, a confirmation counts
-// before a rejection. It returns false if the reviewer found it itself, or did not vote on it.
+// before a rejection. It returns false if the reviewer's model found it, or if the reviewer did not vote on it.
 func (b ballot) vote(g *group) (vote Vote, ok bool) {
-	if g.by(b.seat) {
+	if g.by(b.twins, b.seat) {
 		return vote, false
 	}
 	for _, stance := range []Stance{Confirm, Reject, Unsure} {
