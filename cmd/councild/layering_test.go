@@ -29,7 +29,7 @@ var floors = [][]string{
 	},
 	{
 		"internal/disagreement", "internal/calls", "internal/stage1", "internal/stage2", "internal/stage3", "internal/decide",
-		"internal/render", "internal/sessions", "internal/consent",
+		"internal/gate", "internal/render", "internal/sessions", "internal/consent",
 	},
 	{"internal/config", "internal/doors/httpapi", "internal/doors/mcpserver", "internal/pipeline"},
 	{"internal/doors/openai"},
@@ -45,6 +45,7 @@ var forbidden = map[string][]string{
 	"internal/stage2": {"internal/llm", "internal/store", "internal/config", "internal/telemetry"},
 	"internal/stage3": {"internal/llm", "internal/store", "internal/config", "internal/telemetry"},
 	"internal/decide": {"internal/llm", "internal/store", "internal/config", "internal/telemetry"},
+	"internal/gate":   {"internal/llm", "internal/store", "internal/config", "internal/telemetry", "internal/simllm"},
 	"internal/pipeline": {
 		"internal/llm", "internal/store", "internal/config", "internal/telemetry", "internal/simllm",
 		"internal/sessions", "internal/disagreement",

@@ -238,6 +238,7 @@ type change struct {
 	leftOut []LeftOut
 	text    string            // the diff of these files
 	makers  map[string]string // by seat
+	twins   council.Twins
 }
 
 // tooLarge reports whether the members would not read the whole diff well.
@@ -256,6 +257,7 @@ func open(plan council.Plan) (*change, error) {
 	for _, f := range c.files {
 		f.foldSides()
 	}
+	c.twins = plan.Twins
 	for _, m := range slices.Concat(plan.Seats(council.KindTask1), plan.Seats(council.KindTask2)) {
 		c.makers[m.ID] = cmp.Or(m.Maker, council.Maker(m.Model, plan.Rules.Providers))
 	}

@@ -143,7 +143,6 @@ const (
 // ballot has the votes of one reviewer.
 type ballot struct {
 	seat  string
-	twins council.Twins
 	shown map[string]bool // the ids that it was shown
 	votes map[string]Vote // by id. An id that was shown and has no vote is missing.
 	same  [][]string

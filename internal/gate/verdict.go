@@ -109,11 +109,11 @@ func (c *change) readBallots(plan council.Plan, groups []*group, rounds []counci
 			continue
 		}
 		b, ok := readBallot(seat, r.Text, ids)
-		if !ok {
+		counts := func(g *group) bool { return b.votes[g.id].Seat != "" && !g.by(c.twins, seat) }
+		if !ok || !slices.ContainsFunc(shown, counts) {
 			t.fail(seat, unreadable("votes"))
 			continue
 		}
-		b.twins = plan.Twins
 		t.judged[c.makers[seat]] = true
 		t.member(seat).Reviewed = true
 		ballots = append(ballots, b)
@@ -163,7 +163,7 @@ func (c *change) judge(g *group, ballots []ballot) judgement {
 		count(by.seat, Confirm, by.severity)
 	}
 	for _, b := range ballots {
-		v, ok := b.vote(g)
+		v, ok := c.vote(b, g)
 		if !ok {
 			continue
 		}
@@ -202,8 +202,8 @@ func (c *change) judge(g *group, ballots []ballot) judgement {
 
 // vote returns the vote of a reviewer on a finding. If the finding was shown to it as several, a confirmation counts
 // before a rejection. It returns false if the reviewer's model found it, or if the reviewer did not vote on it.
-func (b ballot) vote(g *group) (vote Vote, ok bool) {
-	if g.by(b.twins, b.seat) {
+func (c *change) vote(b ballot, g *group) (vote Vote, ok bool) {
+	if g.by(c.twins, b.seat) {
 		return vote, false
 	}
 	for _, stance := range []Stance{Confirm, Reject, Unsure} {
