@@ -38,6 +38,7 @@ func TestReadDiff(t *testing.T) {
 		{"two plain files", "--- a/x\n+++ b/x\n" + hunk + "--- a/y\n+++ b/y\n" + hunk, "[x]" + lines + "[y]" + lines},
 		{"without prefixes", "diff --git b/x.go b/x.go\nindex 1..2\n--- b/x.go\n+++ b/x.go\n" + hunk, "[b/x.go]" + lines},
 		{"new without prefixes", "diff --git b/x b/x\nnew file mode 100644\n--- /dev/null\n+++ b/x\n@@ -0,0 +1 @@\n+a\n", "[b/x] 0.1+a"},
+		{"plain without prefixes", "--- c/x.go\n+++ c/x.go\n" + hunk, "[c/x.go]" + lines},
 		{"other prefixes", "diff --git i/x.go w/x.go\n--- i/x.go\n+++ w/x.go\n" + hunk, "[x.go]" + lines},
 		{"new", "diff --git a/x b/x\nnew file mode 100644\n--- /dev/null\n+++ b/x\n@@ -0,0 +1,2 @@\n+a\n+b\n", "[x] 0.1+a 0.2+b"},
 		{"deleted", "diff --git a/x b/x\ndeleted file mode 100644\n--- a/x\n+++ /dev/null\n@@ -1 +0,0 @@\n-a\n", "[x] 0.1-a"},

@@ -51,6 +51,7 @@ func TestMerge(t *testing.T) {
 		{"overlapping runs", "", map[string][]said{"a": {blocking("i = max(i, 0)\n"+deletes, "x")}, "b": {advisory(deletes+"\n"+subtracts, "y")}}, "a+b"},
 		{"close, half of the words", "", map[string][]said{"a": {blocking(deletes, "wrong record deleted silently")}, "b": {advisory(subtracts, "wrong record deleted always")}}, "a+b"},
 		{"close, less than half of the words", "", map[string][]said{"a": {blocking(deletes, "wrong record deleted silently")}, "b": {advisory(subtracts, "wrong amount subtracted always")}}, "a b"},
+		{"close, exactly half of the words", "", map[string][]said{"a": {blocking(deletes, "wrong record")}, "b": {advisory(subtracts, "wrong amount")}}, "a+b"},
 		{"filling words do not count", "", map[string][]said{"a": {blocking(deletes, "it is the id that is not in there")}, "b": {advisory(subtracts, "it is the sum that is not in there")}}, "a b"},
 		{"of one member", "", map[string][]said{"a": {blocking(deletes, "x"), blocking(deletes, "x")}}, "a a"},
 		{"one of a member's two", "", map[string][]said{"a": {blocking(deletes, "x"), blocking(deletes, "y")}, "b": {blocking(deletes, "y")}}, "a a+b"},

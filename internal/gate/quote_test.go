@@ -30,7 +30,7 @@ const twoFiles = `--- a/store/index.go
 `
 
 func TestLocate(t *testing.T) {
-	c := changeOf(t, twoFiles)
+	c := changeOf(t, twoFiles+"--- a/long.txt\n+++ b/long.txt\n@@ -0,0 +1 @@\n+"+strings.Repeat("word ", maxQuote/5)+"word\n")
 	const index, list = "store/index.go", "store/list.md"
 	for _, tt := range []struct {
 		name, file, quote string
@@ -55,7 +55,8 @@ func TestLocate(t *testing.T) {
 		{"too short", index, "e.close()", 12, ""},
 		{"too short without blanks", index, "}          }", 12, ""},
 		{"empty", index, "", 12, ""},
-		{"too long", index, strings.Repeat("entries = entries[1:] ", 500), 12, ""},
+		{"too long", "long.txt", strings.Repeat("word ", maxQuote/5) + "word", 1, ""},
+		{"as long as allowed", "long.txt", strings.Repeat("word ", maxQuote/5), 1, "long.txt 1-1 " + strings.TrimSpace(strings.Repeat("word ", maxQuote/5))},
 		{"a list of Markdown", list, "- the second thing", 2, "list.md 2-2 - the second thing"},
 		{"a list of Markdown with a sign", list, "+- the second thing", 2, "list.md 2-2 - the second thing"},
 		{"a removed item", list, "-- the third thing", 3, "list.md 3-3 - the third thing removed"},

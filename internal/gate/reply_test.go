@@ -109,6 +109,7 @@ func TestReadFindings(t *testing.T) {
 		{"another member first", `{"summary":"x","findings":[` + good + `]}`, "50 blocking W/S"},
 		{"a draft before it", `{"findings":[]} No: {"findings":[` + good + `]}`, "50 blocking W/S"},
 		{"thinking before it", `<think>{"findings":[]}</think>{"findings":[` + good + `]}`, "50 blocking W/S"},
+		{"only in thinking", `<think>{"findings":[` + good + `]}</think>I found nothing.`, "unreadable"},
 		{"the line as text", `{"findings":[` + with("50", `"50"`) + `]}`, "50 blocking W/S"},
 		{"no line", `{"findings":[` + with("50", "null") + `]}`, "50 blocking W/S"},
 		{"another severity", `{"findings":[` + with(`"blocking"`, `"critical"`) + `]}`, "50 advisory W/S"},
@@ -162,7 +163,7 @@ func TestReadBallot(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			b, ok := readBallot("a", tt.text, shown)
 			var all []string
-			for _, id := range []string{"F1", "F2", "F3"} {
+			for _, id := range []string{"F1", "F2", "F3", "F9"} {
 				if v, voted := b.votes[id]; voted {
 					all = append(all, fmt.Sprintf("%s %s %s %s", id, v.Vote, v.Severity, v.Why))
 				}

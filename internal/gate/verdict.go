@@ -16,14 +16,14 @@ const (
 	minToBlock = 3
 )
 
-// tally notes what the seats did.
+// tally counts what the seats did.
 type tally struct {
 	members map[string]*Member
 	dropped map[string]int
 	usage   council.Usage
 	calls   int
-	budget  bool // a limit of cost or tokens left out a call
-	tooLong bool // a call did not fit a model
+	budget  bool // a call was not made because the cost or token limit was reached
+	tooLong bool // a call was not made because it does not fit the model
 	found   map[string]bool
 	judged  map[string]bool // makers that did all that the second round asked of them
 }
@@ -129,45 +129,74 @@ type judgement struct {
 	wants   bool // it would block if more makers had voted
 }
 
-// stand counts what one maker says. A maker with several seats has one vote, as most of its seats say.
+// stand counts what the seats of one maker say.
 type stand struct{ behind, against, blocking int }
 
-// judge counts the votes on a finding.
-func (c *change) judge(g *group, ballots []ballot) judgement {
+// stands has the stand of each maker that found a defect or voted on it.
+type stands map[string]stand
+
+func (s stands) count(maker string, stance Stance, severity Severity) {
+	one := s[maker]
+	switch stance {
+	case Confirm:
+		one.behind++
+		if severity == Blocking {
+			one.blocking++
+		}
+	case Reject:
+		one.against++
+	case Unsure:
+	}
+	s[maker] = one
+}
+
+// sum counts the makers. A maker has one vote, as most of its seats say.
+func (s stands) sum() (makers stand) {
+	for _, one := range s {
+		switch {
+		case one.behind > one.against:
+			makers.behind++
+			if 2*one.blocking > one.behind {
+				makers.blocking++
+			}
+		case one.behind < one.against:
+			makers.against++
+		}
+	}
+	return makers
+}
+
+// newFinding returns a finding as its members describe it, without votes.
+func newFinding(g *group) Finding {
 	first := g.found[0]
-	j := judgement{finding: Finding{
+	f := Finding{
 		ID: g.id, Fingerprint: first.file.fingerprint(first.place), File: first.file.name,
 		Start: first.file.start(first.place), End: first.file.end(first.place),
 		Removed: first.file.removed(first.place), Quote: first.file.quote(first.place), Severity: Advisory,
 		FoundBy: []string{}, ConfirmedBy: []string{}, RejectedBy: []string{}, Votes: []Vote{}, Wordings: []Wording{},
-	}}
-	f := &j.finding
-	makers := map[string]stand{}
-	count := func(seat string, stance Stance, severity Severity) {
-		s := makers[c.makers[seat]]
-		switch stance {
-		case Confirm:
-			s.behind++
-			if severity == Blocking {
-				s.blocking++
-			}
-		case Reject:
-			s.against++
-		case Unsure:
-		}
-		makers[c.makers[seat]] = s
 	}
 	for _, by := range g.found {
 		f.FoundBy = append(f.FoundBy, by.seat)
 		f.Wordings = append(f.Wordings, Wording{Seat: by.seat, What: by.what, Scenario: by.scenario, Severity: by.severity})
-		count(by.seat, Confirm, by.severity)
+	}
+	slices.Sort(f.FoundBy)
+	return f
+}
+
+// judge counts the votes on a finding.
+func (c *change) judge(g *group, ballots []ballot) judgement {
+	j := judgement{finding: newFinding(g)}
+	f := &j.finding
+	s := stands{}
+	for _, by := range g.found {
+		s.count(c.makers[by.seat], Confirm, by.severity)
 	}
 	for _, b := range ballots {
 		v, ok := c.vote(b, g)
 		if !ok {
 			continue
 		}
-		count(v.Seat, v.Vote, v.Severity)
+		s.count(c.makers[v.Seat], v.Vote, v.Severity)
 		f.Votes = append(f.Votes, v)
 		switch v.Vote {
 		case Confirm:
@@ -177,24 +206,13 @@ func (c *change) judge(g *group, ballots []ballot) judgement {
 		case Unsure:
 		}
 	}
-	slices.Sort(f.FoundBy)
-	against, blocking := 0, 0
-	for _, s := range makers {
-		switch {
-		case s.behind > s.against:
-			j.behind++
-			if 2*s.blocking > s.behind {
-				blocking++
-			}
-		case s.behind < s.against:
-			against++
-		}
-	}
-	f.Confirmed = j.behind-1 > against
-	if 2*blocking > j.behind {
+	makers := s.sum()
+	j.behind = makers.behind
+	f.Confirmed = makers.behind-1 > makers.against
+	if 2*makers.blocking > makers.behind {
 		f.Severity = Blocking
-		f.Blocks = f.Confirmed && blocking >= minToBlock
-		j.wants = f.Confirmed && len(makers) < minToBlock
+		f.Blocks = f.Confirmed && makers.blocking >= minToBlock
+		j.wants = f.Confirmed && len(s) < minToBlock
 	}
 	c.ignore(g, &j)
 	return j
@@ -310,7 +328,7 @@ func (c *change) verdict(all []judgement, r Report, t *tally) (Verdict, string) 
 	}
 	switch {
 	case c.tooLarge():
-		return Undecided, fmt.Sprintf("The diff is too large: %d bytes are to be reviewed, %d are allowed.", len(c.text), MaxReviewedBytes)
+		return Undecided, fmt.Sprintf("The diff is too large: the files to review have %d bytes, %d are allowed.", len(c.text), MaxReviewedBytes)
 	case len(c.files) == 0:
 		return Pass, "There is nothing to review: all files are left out."
 	case blocks > 0:

@@ -57,6 +57,7 @@ func TestVerdict(t *testing.T) {
 		{"seats of one maker have one vote", script{seats: members("a b1 b2 b3 c"), finds: one, votes: with(all("confirm blocking", "b1 b2 b3"), "unsure", "c")}, Pass, "", "shown confirmed"},
 		{"most seats of a maker decide", script{seats: members("a b1 b2 b3 c d"), finds: one, votes: with(all("confirm blocking", "b1 b2 c d"), "reject", "b3")}, Blocked, "", "blocks shown confirmed"},
 		{"a maker that is divided has no vote", script{seats: members("a b1 b2 c"), finds: one, votes: with(all("confirm blocking", "b1 c"), "reject", "b2")}, Pass, "", "shown confirmed"},
+		{"a maker that is divided about the severity", script{seats: members("a b1 b2 c"), finds: one, votes: with(all("confirm blocking", "b1 c"), "confirm advisory", "b2")}, Pass, "", "shown confirmed"},
 		{"another model of the finder's maker rejects it", script{seats: members("a1 a2 b c"), finds: map[string][]said{"a1": one["a"]}, votes: with(all("confirm blocking", "b c"), "reject", "a2")}, Pass, "", "shown confirmed"},
 		{"no finding", script{seats: members("a b c")}, Pass, "No finding blocks.", ""},
 		{"no finding of one maker", script{seats: members("a1 a2")}, Undecided, "1 maker ", ""},
@@ -73,6 +74,7 @@ func TestVerdict(t *testing.T) {
 		{"the cap, but three makers call it blocking", script{seats: members("a b c d"), finds: one, votes: all("confirm blocking", "b c"), fail2: fail(council.FailBudget, "d")}, Blocked, "", "blocks shown confirmed"},
 		{"nothing to review", script{request: Request{Diff: refund, Exclude: []string{"*.go"}}, seats: members("a b c")}, Pass, "nothing to review", ""},
 		{"too large", script{request: Request{Diff: "--- a/x\n+++ b/x\n@@ -0,0 +1 @@\n+" + strings.Repeat("x", MaxReviewedBytes)}, seats: members("a b c")}, Undecided, "too large", ""},
+		{"votes on own findings only", script{seats: members("a b"), finds: map[string][]said{"a": one["a"], "b": {advisory("unlock(refunds)", "held too long")}}, votes: map[string]map[string]string{"a": {"": "reject"}, "b": {"held too": "confirm advisory"}}}, Undecided, "1 maker ", ""},
 		{"votes that cannot be read", script{seats: members("a b c"), finds: one, votes: all("perhaps", "b c")}, Undecided, "1 maker ", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -85,6 +87,19 @@ func TestVerdict(t *testing.T) {
 				t.Errorf("%s: %s The first finding: %q", r.Verdict, r.Reason, first)
 			}
 		})
+	}
+}
+
+// If there is nothing to review, or too much, no seat is asked.
+func TestNoCalls(t *testing.T) {
+	for _, r := range []Request{
+		{Diff: refund, Exclude: []string{"*.go"}},
+		{Diff: "--- a/x\n+++ b/x\n@@ -0,0 +1 @@\n+" + strings.Repeat("x", MaxReviewedBytes)},
+	} {
+		calls, err := Gate{}.Calls(script{request: r, seats: members("a b c")}.plan(t), nil)
+		if calls != nil || err != nil {
+			t.Errorf("%d calls, %v", len(calls), err)
+		}
 	}
 }
 
@@ -210,6 +225,10 @@ func TestIgnored(t *testing.T) {
 	f := r.Findings[0]
 	if plain.Verdict != Blocked || r.Verdict != Pass || f.Shown || f.Blocks || !f.Confirmed || f.Ignored != "known for long" {
 		t.Errorf("%s, then %s: %+v", plain.Verdict, r.Verdict, f)
+	}
+	s.seats = members("a b")
+	if r := s.play(t); r.Verdict != Pass {
+		t.Errorf("two makers: %s %s", r.Verdict, r.Reason)
 	}
 	if len(r.Ignored) != 1 || r.Ignored[0].Fingerprint != plain.Findings[0].Fingerprint {
 		t.Errorf("ignored: %+v", r.Ignored)
