@@ -21,7 +21,7 @@ func Markdown(r Report) []byte {
 	var b strings.Builder
 	fmt.Fprintf(&b, "**councild gate: %s** · %s\n", r.Verdict, strings.Join(figures(r), " · "))
 	if r.Verdict != Blocked {
-		b.WriteString("\n" + r.Reason + "\n")
+		b.WriteString("\n" + prose(r.Reason) + "\n")
 	}
 	var rest []Finding
 	b.WriteString("\n")
@@ -157,7 +157,7 @@ func code(text string) string {
 // as www.example.com, GH-1 and the hashes of commits.
 var (
 	plainWord   = regexp.MustCompile(`^[\pL\pM\pN.,;:!?'"()/-]*$`)
-	specialWord = regexp.MustCompile(`(?i)www\.|://|:.*:|[a-z]-\d|[0-9a-f]{7}|^[-.)\d]*$`)
+	specialWord = regexp.MustCompile(`(?i)www\.|://|:.*:|[a-z]-\d|[0-9a-f]{7}|^\d*[-.)]+$`)
 )
 
 // prose returns a text of one line with its special words as code.

@@ -30,8 +30,8 @@ const FindSystem = "You review a change of a program, as one of several reviewer
 	"what goes wrong and when. Many changes have no defect, and then the right reply is an empty list." + foreign
 
 // ConfirmSystem is the system message of the second round.
-const ConfirmSystem = "You judge findings about a change of a program. Others have reviewed the change, and you decide " +
-	"which of their findings are true. You are not told who they are.\n\n" +
+const ConfirmSystem = "You judge findings about a change of a program. Several reviewers have read the change, and you " +
+	"decide which of their findings are true. You are not told who found what.\n\n" +
 	"Decide each finding by the diff alone. Follow the code through the scenario of the finding. Confirm the finding if " +
 	"the change really has this defect. Reject it if the code does not do what the finding says, if the defect was there " +
 	"before, or if it is only a matter of style. Findings can be wrong although they sound certain." + foreign +

@@ -41,8 +41,9 @@ func SARIF(r Report) []byte {
 					rule(ruleAdvisory, "More models of other makers confirm this defect than reject it."),
 				},
 			}},
-			"results":    results,
-			"properties": dict{"verdict": r.Verdict, "reason": r.Reason},
+			"invocations": sequence{dict{"executionSuccessful": r.Verdict != Undecided}},
+			"results":     results,
+			"properties":  dict{"verdict": r.Verdict, "reason": r.Reason},
 		}},
 	}, "", "  ") // texts can always be encoded
 	return append(text, '\n')
