@@ -152,7 +152,8 @@ func (r *reader) step() []council.FieldError {
 	return nil
 }
 
-// readPath reads a path. Git quotes unusual paths. It writes a tab behind a path with blanks, and diff writes a time there.
+// readPath reads a path. Git quotes unusual paths. It writes a tab behind a path with blanks, and diff writes a time
+// there.
 func readPath(text string) string {
 	if quoted, err := strconv.QuotedPrefix(text); err == nil && text[0] == '"' {
 		text, _ = strconv.Unquote(quoted) // a quoted prefix can be unquoted

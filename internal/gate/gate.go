@@ -183,7 +183,8 @@ func (r Request) Check() []council.FieldError {
 		add("max_findings", fmt.Sprintf("%d is not from 1 to %d", r.MaxFindings, maxShown), "leave it out for 5")
 	}
 	if len(r.Ignore) > maxIgnored {
-		add("ignore", fmt.Sprintf("%d given, at most %d are allowed", len(r.Ignore), maxIgnored), "remove those that are repaired")
+		add("ignore", fmt.Sprintf("%d given, at most %d are allowed", len(r.Ignore), maxIgnored),
+			"remove those that are repaired")
 		return problems
 	}
 	for i, ignored := range r.Ignore {
@@ -193,7 +194,8 @@ func (r Request) Check() []council.FieldError {
 				"copy it from a report: 16 hex digits, a colon and a number")
 		}
 		if strings.TrimSpace(ignored.Reason) == "" || len(ignored.Reason) > maxReason {
-			add(field+"reason", "it is empty or too long", fmt.Sprintf("say in 1 to %d bytes why this finding is accepted", maxReason))
+			add(field+"reason", "it is empty or too long",
+				fmt.Sprintf("say in 1 to %d bytes why this finding is accepted", maxReason))
 		}
 	}
 	return problems

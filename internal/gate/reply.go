@@ -109,7 +109,10 @@ func (c *change) readFinding(seat string, item json.RawMessage) (f *finding, why
 	if json.Unmarshal(item, &in) != nil {
 		return nil, droppedForm
 	}
-	f = &finding{seat: seat, severity: readSeverity(in.Severity), what: clean(in.What, maxWhat), scenario: clean(in.Scenario, maxScenario)}
+	f = &finding{
+		seat: seat, severity: readSeverity(in.Severity), what: clean(in.What, maxWhat),
+		scenario: clean(in.Scenario, maxScenario),
+	}
 	if f.what == "" {
 		return nil, droppedForm
 	}

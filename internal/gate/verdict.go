@@ -87,7 +87,9 @@ func (c *change) readFound(round council.TaskRound, t *tally) (all []*finding) {
 }
 
 // readBallots reads the replies of the second round. A reviewer that had nothing to judge has done its part.
-func (c *change) readBallots(plan council.Plan, groups []*group, rounds []council.TaskRound, t *tally) (ballots []ballot) {
+func (c *change) readBallots(
+	plan council.Plan, groups []*group, rounds []council.TaskRound, t *tally,
+) (ballots []ballot) {
 	replies := map[string]council.TaskReply{}
 	for _, round := range rounds[min(1, len(rounds)):] {
 		for _, r := range round.Replies {
@@ -328,7 +330,8 @@ func (c *change) verdict(all []judgement, r Report, t *tally) (Verdict, string) 
 	}
 	switch {
 	case c.tooLarge():
-		return Undecided, fmt.Sprintf("The diff is too large: the files to review have %d bytes, %d are allowed.", len(c.text), MaxReviewedBytes)
+		return Undecided, fmt.Sprintf("The diff is too large: the files to review have %d bytes, %d are allowed.",
+			len(c.text), MaxReviewedBytes)
 	case len(c.files) == 0:
 		return Pass, "There is nothing to review: all files are left out."
 	case blocks > 0:
@@ -336,11 +339,14 @@ func (c *change) verdict(all []judgement, r Report, t *tally) (Verdict, string) 
 	case t.budget:
 		return Undecided, "A limit of cost or tokens was reached before all members had replied."
 	case r.Makers < minMakers && t.tooLong:
-		return Undecided, fmt.Sprintf("The diff is too large for the members: %s replied in both rounds.", counted(r.Makers, "maker"))
+		return Undecided, fmt.Sprintf("The diff is too large for the members: %s replied in both rounds.",
+			counted(r.Makers, "maker"))
 	case r.Makers < minMakers:
-		return Undecided, fmt.Sprintf("Models of %s replied in both rounds, at least %d makers are needed.", counted(r.Makers, "maker"), minMakers)
+		return Undecided, fmt.Sprintf("Models of %s replied in both rounds, at least %d makers are needed.",
+			counted(r.Makers, "maker"), minMakers)
 	case wants > 0:
-		return Undecided, fmt.Sprintf("%s would block, but fewer than %d makers have judged it.", counted(wants, "finding"), minToBlock)
+		return Undecided, fmt.Sprintf("%s would block, but fewer than %d makers have judged it.",
+			counted(wants, "finding"), minToBlock)
 	}
 	return Pass, "No finding blocks."
 }
