@@ -185,8 +185,11 @@ func (p Plan) Stage(kind Kind) StagePlan {
 	return StagePlan{}
 }
 
-// Members returns the seats that answer, or whose answers are given.
+// Members returns the seats that answer, or whose answers are given. For a Task, it returns the seats of round 1.
 func (p Plan) Members() []Member {
+	if p.Task != nil {
+		return p.Seats(KindTask1)
+	}
 	given := p.Seats(KindGiven)
 	if given == nil {
 		return p.Seats(KindAnswers)
@@ -213,8 +216,12 @@ func (p Plan) FirstStage() StagePlan {
 	return StagePlan{}
 }
 
-// Reviewers returns the seats that judge: they rank the answers, or vote on questions about a text.
+// Reviewers returns the seats that judge: they rank the answers, or vote on questions about a text. For a Task, it
+// returns the seats of round 2.
 func (p Plan) Reviewers() []Member {
+	if p.Task != nil {
+		return p.Seats(KindTask2)
+	}
 	if votes := p.Seats(KindVotes); votes != nil {
 		return votes
 	}
@@ -306,7 +313,8 @@ type AuditThresholds struct {
 }
 
 // Request returns a request that asks the same question of the same council again. After a side request, it asks the
-// whole council. After answers were judged, it asks the question of the council that judged.
+// whole council. After answers were judged, it asks the question of the council that judged. After a Task, its question
+// is only the preview of the task.
 func (p Plan) Request() Request {
 	r := Request{
 		Messages: p.Conversation, Seed: &p.Seed, Order: p.Order,
@@ -326,7 +334,7 @@ func (p Plan) Request() Request {
 	if p.Side {
 		return r
 	}
-	if p.Mode == ModeJudge {
+	if p.Mode == ModeJudge || p.Task != nil {
 		r.Council = p.CouncilName
 		return r
 	}
@@ -364,6 +372,9 @@ func (p Plan) Council() string {
 	case "", ModeCouncil, ModeSingle: // For these modes the text is as in older versions.
 	default:
 		text += ";" + string(p.Mode)
+	}
+	if p.Task != nil {
+		text += " " + p.Task.Name
 	}
 	if n := p.Begin(); n > 0 {
 		text += fmt.Sprintf(";first %d", n)

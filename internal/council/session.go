@@ -42,7 +42,9 @@ type Session struct {
 	// Rubric has the statements of a rubric, on which judges vote, in the order of Votes.
 	Rubric []string `json:"rubric,omitempty"`
 	// Votes has an element for each question of a stage of KindVotes.
-	Votes    []VoteCount `json:"votes,omitempty"`
+	Votes []VoteCount `json:"votes,omitempty"`
+	// Task is the result of the plan's Task. Stage1 and Stage2 then have the replies of its rounds.
+	Task     *TaskResult `json:"task,omitempty"`
 	Metadata Metadata    `json:"metadata"`
 }
 

@@ -278,7 +278,7 @@ func (d *Daemon) openDoors(ctx context.Context, o Options, connections int, node
 		Kept: sessions.Options{
 			Retention: cfg.SessionRetention, Kept: cfg.SessionsKept, KeptBytes: int64(cfg.SessionsKeptBytes),
 			Journal: d.journal, Node: node, Log: d.log,
-			Prompts: pipeline.Prompts(), Needs: pipeline.Needs,
+			Prompts: pipeline.Prompts(tasks()), Needs: pipeline.Needs,
 		},
 		MaxBodyBytes: int64(cfg.MaxBodyBytes), BodyTimeout: bodyTimeout,
 		Log: d.log, Version: o.Version, Settings: config.SettingNames(),

@@ -308,7 +308,7 @@ func pipelineOptions(o EngineOptions) pipeline.Options {
 		Draws: pipeline.Draws{
 			Order: cfg.Order, RandomSeed: cfg.RandomSeed, ShadowRate: cfg.ShadowRate, LabelRate: cfg.LabelRate,
 		},
-		Map: cfg.Map, Tools: council.ToolsRefuse, SideRequests: council.SideMember,
+		Map: cfg.Map, Tasks: tasks(), Tools: council.ToolsRefuse, SideRequests: council.SideMember,
 		Defaults: pipeline.Defaults{Category: o.Category, Language: o.Language}, ConfigVersion: cfg.ConfigVersion,
 		Secrets: pipeline.Secrets{HashSecret: cfg.HashSecret.Reveal(), QuestionSecret: o.QuestionSecret},
 	}
@@ -320,6 +320,11 @@ func (e *Engine) Prepare(r council.Request) (council.Plan, error) { return e.set
 // PrepareJudge implements httpapi.Council.
 func (e *Engine) PrepareJudge(r council.JudgeRequest) (council.Plan, error) {
 	return e.setup.Load().prepareJudge(r)
+}
+
+// PrepareTask implements httpapi.Council.
+func (e *Engine) PrepareTask(r council.TaskRequest) (council.Plan, error) {
+	return e.setup.Load().prepareTask(r)
 }
 
 // Check implements httpapi.Council.

@@ -213,6 +213,17 @@ func (h *setup) prepareJudge(r council.JudgeRequest) (council.Plan, error) {
 	})
 }
 
+// prepareTask makes the plan of a request to carry out a task. Its error is a *council.Error.
+func (h *setup) prepareTask(r council.TaskRequest) (council.Plan, error) {
+	return h.planned(r.Token, r.Council, r.DataClass, func(p *pipeline.Pipeline, known bool) (council.Plan, error) {
+		r := r
+		if !known {
+			r.Council = ""
+		}
+		return p.PrepareTask(r)
+	})
+}
+
 // planned makes a plan for the council that a request names, or for the default council if the name is "". The function
 // prepare makes the plan with the pipeline of the council. If the token may not ask the council, prepare gets the
 // pipeline of another council, and known is false. Only its error then counts.
@@ -267,7 +278,7 @@ func (h *setup) forbid(dataClass string, plan *council.Plan) error {
 	}
 	var low []council.FieldError
 	var ids []string
-	seats := slices.Concat(plan.Seats(council.KindAnswers), plan.Reviewers(), plan.Chairmen())
+	seats := slices.Concat(plan.Seats(council.KindAnswers), plan.Seats(council.KindTask1), plan.Reviewers(), plan.Chairmen())
 	for i := range plan.Sides {
 		side := &plan.Sides[i]
 		cleared := func(m config.Model) bool {

@@ -21,7 +21,7 @@ import (
 func openJournal(ctx context.Context, cfg config.Config, node string, log *slog.Logger) (*journal.Journal, error) {
 	o := journal.Options{
 		MaxBytes: max(1, int64(cfg.SessionsKeptBytes)), Node: node, Prefix: "council",
-		Says: strings.Join(pipeline.Prompts(), " "), Log: log,
+		Says: strings.Join(pipeline.Prompts(tasks()), " "), Log: log,
 	}
 	if cfg.NatsURL != "" {
 		return openCluster(ctx, cfg, o)

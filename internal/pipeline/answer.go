@@ -29,7 +29,7 @@ func Pick(mode council.Mode, plan council.Plan, s *council.Session) council.Answ
 	case council.ModeVote:
 		rule = council.RuleCommonest
 		best, votes = commonest(plan.Form, s.Stage1)
-	case council.ModeCouncil, council.ModeSynthesis, council.ModeSingle, council.ModeJudge:
+	case council.ModeCouncil, council.ModeSynthesis, council.ModeSingle, council.ModeJudge, council.ModeTask:
 	}
 	if best == nil && mode != council.ModeVote {
 		if mode == council.ModeRanked {
@@ -122,7 +122,7 @@ func (r *run) pick(ctx context.Context) *council.Error {
 	s := r.session
 	switch {
 	case s.AnswerFrom.Rule != council.RuleNone, r.plan.Mode == council.ModeJudge,
-		r.plan.Seats(council.KindVotes) != nil: // Judges and votes give no answer.
+		r.plan.Seats(council.KindVotes) != nil, r.plan.Task != nil: // Judges, votes and tasks give no answer.
 		return nil
 	case r.decided():
 		s.AnswerFrom = council.AnswerFrom{Rule: council.RuleFirst, Model: r.authors[0], Tied: []string{}}

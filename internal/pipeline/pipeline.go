@@ -68,7 +68,9 @@ type Options struct {
 	council.Rules
 	// Sides are analyses of the answers (see council.Side). They run at the same time as the council. The list may be
 	// empty.
-	Sides         []council.Side
+	Sides []council.Side
+	// Tasks has the tasks that plans can carry out, by their names. It may be empty.
+	Tasks         map[string]council.Task
 	MaxQueryBytes int64
 	Draws
 	Defaults

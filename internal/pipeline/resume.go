@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 
 	"github.com/councild/councild/internal/calls"
@@ -13,12 +14,16 @@ import (
 	"github.com/councild/councild/internal/stage3"
 )
 
-// Prompts returns the versions of the prompts that this version of councild can send.
-func Prompts() []string {
-	return []string{
+// Prompts returns the versions of the prompts that this version of councild can send, with those of its tasks.
+func Prompts(tasks map[string]council.Task) []string {
+	prompts := []string{
 		stage2.PromptVersion, stage2.CriteriaPromptVersion, stage3.PromptVersion, stage3.MapPromptVersion,
 		withSchema, decide.PromptVersion, runlog.Prompt,
 	}
+	for _, name := range slices.Sorted(maps.Keys(tasks)) {
+		prompts = append(prompts, tasks[name].Prompts()...)
+	}
+	return prompts
 }
 
 // withSchema is the version of the chairman's prompt if the caller gave a schema.
@@ -43,7 +48,7 @@ func (r *run) keep(ctx context.Context, kept *runlog.Log, leave context.CancelCa
 	r.left = ctx.Done()
 	last := kept.Last
 	for _, prompt := range Needs(r.plan, kept.State.Stages()) {
-		if !slices.Contains(Prompts(), prompt) {
+		if !slices.Contains(Prompts(r.p.o.Tasks), prompt) {
 			r.log.WarnContext(
 				ctx, "this version of councild lacks a prompt that the session needs: the session ends with the outcomes in its log", "prompt", prompt,
 			)

@@ -378,6 +378,7 @@ func TestResume(t *testing.T) {
 		deltas  bool
 		convene bool // the session is convened after another one
 		judge   *council.JudgeRequest
+		task    bool // the session carries out a wordTask
 		want    council.Status
 	}{
 		{name: "ranked", models: m, deltas: true, request: council.Request{Mode: council.ModeRanked}, want: council.StatusComplete},
@@ -420,6 +421,11 @@ func TestResume(t *testing.T) {
 			name: "judged many", want: council.StatusDegraded, options: repairing,
 			models: []simllm.Model{m[0], prose(m[1]), with(m[2], simllm.Fault{Kind: simllm.FaultEmptyContent, Tasks: review})},
 			judge:  &council.JudgeRequest{Answers: append(pair(), council.JudgeAnswer{ID: "c", Text: "three", Author: "amber"})},
+		},
+		{name: "a task", models: namers(), options: withWords, task: true, want: council.StatusComplete},
+		{
+			name: "a task without two seats", options: withWords, task: true, want: council.StatusDegraded,
+			models: append([]simllm.Model{with(m[0], down), with(m[1], simllm.Fault{Kind: simllm.FaultEmptyContent})}, namers()[2:]...),
 		},
 		{name: "four members", models: m, want: council.StatusComplete},
 		{
@@ -550,6 +556,9 @@ func TestResume(t *testing.T) {
 			if tt.judge != nil {
 				tt.judge.Question, tt.judge.Seed = tt.request.Query, tt.request.Seed
 				plan, err = r.first.PrepareJudge(*tt.judge)
+			}
+			if tt.task {
+				plan, err = r.first.PrepareTask(aWord())
 			}
 			if err != nil {
 				t.Fatal(err)

@@ -40,6 +40,7 @@ type run struct {
 	twins   council.Twins
 	votes   map[string]ranking.Vote // the ballots that count, keyed by reviewer
 	replies []decide.Reply          // the replies of a stage of KindVotes
+	rounds  []council.TaskRound     // the rounds of the plan's task that are over
 	block   *string                 // block_id of the records, nil outside a probe
 	kept    *runlog.Log             // the log of the run, from which another process can continue it, or nil
 	// state is what the run's log held when this process began or continued the run. It is empty if the run has no log.
@@ -156,9 +157,13 @@ func (p *Pipeline) newRun(plan council.Plan, observer council.Observer) *run {
 
 // newCalls returns the calls of a plan's session. They have no log, and no account from which they could be paid.
 func (p *Pipeline) newCalls(plan council.Plan) *calls.Calls {
+	size := int64(len(plan.Question()))
+	if plan.Task != nil {
+		size += int64(len(plan.Task.Input))
+	}
 	return &calls.Calls{
 		Session: plan.SessionID, Provider: p.o.Completer, Size: p.o.Size, Account: spend.Nothing(), Settings: p.o.Settings,
-		Memory: calls.NewMemory(plan.Rules.MaxSessionBytes, int64(len(plan.Question()))),
+		Memory: calls.NewMemory(plan.Rules.MaxSessionBytes, size),
 	}
 }
 
@@ -206,7 +211,8 @@ func protect(log *slog.Logger, work func()) (failure *council.Error) {
 }
 
 // perform performs the stages of the plan in their order. It returns the error that prevented a result, or nil.
-func (r *run) perform(ctx context.Context) *council.Error {
+func (r *run) perform(ctx context.Context) (failure *council.Error) {
+	defer func() { failure = r.endTask(ctx, failure) }()
 	defer r.endSides()   // Sides look at the answers while reviewers and the chairman work.
 	defer r.endRecords() // A session that fails leaves records too, because its reviews were paid for.
 	for _, stage := range r.plan.Stages {
@@ -240,6 +246,8 @@ func (r *run) performOne(ctx context.Context, stage council.StagePlan) *council.
 		return r.synthesise(ctx)
 	case council.KindVotes:
 		return r.vote(ctx, stage)
+	case council.KindTask1, council.KindTask2:
+		return r.round(ctx, stage)
 	default:
 		return &council.Error{Code: council.CodeInternal, Detail: "a session has no stage of the kind " + string(stage.Kind)}
 	}

@@ -130,11 +130,31 @@ func (l *callList) addStage(s council.StagePlan) {
 		for _, m := range s.Seats {
 			l.add(council.StageVotes, m, prompt+schemaCopies*int64(len(questions)), rules.ReviewSampling)
 		}
+	case council.KindTask1, council.KindTask2:
+		l.addRound(s)
 	case council.KindSynthesis:
 		if len(s.Seats) > 0 {
 			l.addFinal(council.Stage3, s.Seats[0], prompt+l.reviews)
 		}
 	}
+}
+
+// addRound adds the calls of one round of a Task. Each prompt has the input and the replies of the round before. If the
+// prompt numbers the lines of the input, the input becomes up to half as long again.
+func (l *callList) addRound(s council.StagePlan) {
+	task := l.plan.Task
+	if task == nil || task.Idle {
+		return
+	}
+	sampling := l.plan.Rules.Sampling
+	if s.Kind == council.KindTask2 {
+		sampling = l.plan.Rules.ReviewSampling
+	}
+	input := int64(len(task.Input))
+	for _, m := range s.Seats {
+		l.add(s.Kind.Stage(), m, l.question+promptOverhead+input+input/2+l.answers, sampling)
+	}
+	l.answers += replySize(s.Seats, sampling)
 }
 
 // addSides adds the calls of the additional analyses (council.Side), which read the answers.
