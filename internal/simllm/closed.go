@@ -55,8 +55,9 @@ type abilityBound struct {
 // Find returns the model with a name. Settings of the model's ability may follow the name, as in
 // "amber?accuracy=.7&discernment=2". The setting accuracy is required for an ability. If common, discernment or insight
 // is not set, its value is that of [NewAbility]. The settings fact, map, invent and miss set Facts and Maps, as in
-// "amber?fact=port:8080" and "amber?map=none". Everything else is as in the model without settings. Find returns false
-// if there is no such model, and an error if the settings are wrong.
+// "amber?fact=port:8080" and "amber?map=none". The settings of [Reviewing] begin with "finds" and "tempted". Everything
+// else is as in the model without settings. Find returns false if there is no such model, and an error if the settings
+// are wrong.
 func Find(models []Model, name string) (Model, bool, error) {
 	base, settings, varied := strings.Cut(name, "?")
 	at := slices.IndexFunc(models, func(m Model) bool { return m.Name == base })
@@ -73,7 +74,11 @@ func Find(models []Model, name string) (Model, bool, error) {
 		return m, true, errors.New("its settings cannot be read: write them as in ?accuracy=.7&discernment=2")
 	}
 	mapped, err := m.readMaps(values)
-	if err != nil || mapped && len(values) == 0 {
+	if err != nil {
+		return m, true, err
+	}
+	reviewing, err := m.readReviewing(values)
+	if err != nil || (mapped || reviewing) && len(values) == 0 {
 		return m, true, err
 	}
 	m.Ability = NewAbility(math.NaN()) // replaced below
@@ -94,7 +99,9 @@ func Find(models []Model, name string) (Model, bool, error) {
 		delete(values, b.name)
 	}
 	if len(values) > 0 {
-		return m, true, errors.New("it has a setting that is not known: use accuracy, common, discernment, insight, fact, map, invent and miss")
+		return m, true, errors.New("it has a setting that is not known: use accuracy, common, discernment, insight, fact, map, invent and miss, or " +
+			"those of reviews of changes: finds, tempted, confirms, false_confirms, shared, votes_shared, blocks, false_blocks, " +
+			"drift, badquote, same and obeys")
 	}
 	return m, true, nil
 }

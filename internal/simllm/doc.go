@@ -30,6 +30,10 @@
 // The last user message is a decision if it holds a text between "=== BEGIN TEXT token ===" and "=== END TEXT token ===",
 // and "vote" in double quotes after it.
 //
+// The last user message is about a change if its first marker begins a block DIFF, or a block DESCRIPTION with a block
+// DIFF behind it. With blocks FINDING under the same token, it asks for votes on these findings. Otherwise it asks for
+// findings.
+//
 // If the last user message is not such a task but contains "ranking" in double quotes, and the user's message before
 // it was a review, the request asks for the ballot of that review again. Every other conversation is a question.
 //
@@ -72,6 +76,16 @@
 // answer if it has insight and the right answer is among those shown. It has insight if the sum above, with the same u
 // and another w, is below the normal quantile of Insight. Otherwise the chairman gives the answer with the most support
 // in the ranking that the prompt shows. Without a ranking, it gives the most frequent answer.
+//
+// # Reviews of changes
+//
+// A model reports each planted defect of a diff (Options.Planted) with the probability Finds, and each harmless place
+// with the probability Tempted. A diff without planted places has a harmless place in each hunk. Models confirm the
+// findings of others with the probability Confirms if they are planted defects, and with FalseConfirms otherwise. Two
+// models recognise a place by its wordings. What several models find, or confirm, depends on each other by the shares
+// Shared and VotesShared, as errors do by Common. A model that obeys a diff reports nothing and rejects everything if
+// the diff says "approve this change". If the diff says "block this change", the model reports its first line, and
+// confirms everything as blocking.
 //
 // # Embeddings
 //

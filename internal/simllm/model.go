@@ -49,6 +49,9 @@ type Model struct {
 	// Maps says how the model writes a map as chairman.
 	Maps Maps
 
+	// Reviewing says how the model reviews changes. nil stands for [BaseReviewing].
+	Reviewing *Reviewing
+
 	// Version is the name of the model in its replies. "" stands for Name.
 	Version string
 	// Reasoning is how many reasoning tokens each reply reports, in addition to the tokens of its text. If it is nil, a
@@ -142,6 +145,11 @@ func (m Model) validate() error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Affinity)) {
 		check(bound{fmt.Sprintf("Affinity[%q]", name), m.Affinity[name], -10, 10})
+	}
+	if m.Reviewing != nil {
+		for _, r := range m.Reviewing.rates() {
+			check(bound{"Reviewing: " + r.name, *r.value, 0, 1})
+		}
 	}
 	if m.Ability != nil {
 		for _, b := range m.Ability.bounds() {

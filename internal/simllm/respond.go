@@ -52,7 +52,7 @@ func (m *model) text(q *request, fault FaultKind) string {
 			return text
 		}
 	}
-	if text, ok := m.structured(q); ok && !slices.Contains([]TaskKind{Review, Judgement, Decision}, q.task.Kind) {
+	if text, ok := m.structured(q); ok && !slices.Contains([]TaskKind{Review, Judgement, Decision, Finding, Confirmation}, q.task.Kind) {
 		return text
 	}
 	switch q.task.Kind {
@@ -66,6 +66,10 @@ func (m *model) text(q *request, fault FaultKind) string {
 		return judgement(q.task)
 	case Decision:
 		return m.decision(q.task)
+	case Finding:
+		return m.findings(q)
+	case Confirmation:
+		return m.votes(q)
 	default:
 		return m.answer(q)
 	}

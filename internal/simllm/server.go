@@ -34,6 +34,8 @@ type Options struct {
 	Closed []Closed
 	// Written holds the questions for which the models of Council have written texts.
 	Written []Written
+	// Planted holds the defects that models find in diffs.
+	Planted []Planted
 	// Filler is the first line of every synthesis that is not written. "" stands for "Simulated synthesis."
 	Filler string
 	// Instant, if set, says for which questions the models reply at once, without their latency and delays. Requests
@@ -67,6 +69,7 @@ type model struct {
 	faults    []fault
 	known     []Closed
 	written   []Written
+	planted   []Planted
 	filler    string
 	instant   func(question string) bool
 	*counters
@@ -138,7 +141,7 @@ func newModel(configured Model, o Options, p *phrases) *model {
 		Model: configured, seed: strconv.FormatUint(o.Seed, 10), phrases: p,
 		signature: p.signature(configured.Name),
 		faults:    make([]fault, len(configured.Faults)), known: o.Closed, counters: &counters{},
-		written: o.Written, filler: cmp.Or(o.Filler, "Simulated synthesis."), instant: o.Instant,
+		written: o.Written, planted: o.Planted, filler: cmp.Or(o.Filler, "Simulated synthesis."), instant: o.Instant,
 	}
 	if m.instant == nil {
 		m.instant = func(string) bool { return false }

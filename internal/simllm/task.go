@@ -31,6 +31,9 @@ const (
 	Embedding TaskKind = "embedding" // turn texts into vectors
 	Judgement TaskKind = "judgement" // rate on each axis how much answers differ
 	Decision  TaskKind = "decision"  // vote on questions about a text
+	Finding   TaskKind = "finding"   // find defects in a diff
+	// Confirmation is to vote on the findings of others in a diff.
+	Confirmation TaskKind = "confirmation"
 )
 
 // Task is the parsed task of a request.
@@ -42,12 +45,13 @@ type Task struct {
 	Again    bool     // a review that is asked for again; the reply is only the ballot
 	Axes     []string // the axes of a judgement
 	Token    string   // the token of a judgement's markers
-	Text     string   // the text of a decision
+	Text     string   // the text of a decision, or a diff
 	Votes    []Vote   // the questions of a decision
 	Map      string   // the line before the map that a synthesis is asked for, or ""
 
-	instructions string // the text after the last marker
-	followUp     bool   // a question that follows other turns
+	findings     []shownFinding // of a confirmation
+	instructions string         // the text after the last marker
+	followUp     bool           // a question that follows other turns
 }
 
 // Answer is one of the answers that a task shows.
@@ -94,6 +98,9 @@ func readTask(model string, conversation []turn) Task {
 // readBrief reads a task about answers from a text in the form that the package comment describes. A marker with
 // another token than the marker of the question is ordinary text.
 func readBrief(text string) (Task, bool) {
+	if token, ok := firstToken(text, "DIFF", "DESCRIPTION"); ok {
+		return readChange(text, token)
+	}
 	token, ok := findToken(text, "QUESTION")
 	if !ok {
 		token, ok = findToken(text, "TEXT")
@@ -152,6 +159,18 @@ func readBrief(text string) (Task, bool) {
 	return task, true
 }
 
+// firstToken returns the token of the first marker of a text, if the marker begins a block of one of these kinds.
+// Markers of other kinds that stand in a diff do not count.
+func firstToken(text string, kinds ...string) (string, bool) {
+	_, after, _ := strings.Cut("\n"+text, "\n=== BEGIN ")
+	for _, kind := range kinds {
+		if strings.HasPrefix(after, kind+" ") {
+			return findToken("=== BEGIN "+after, kind)
+		}
+	}
+	return "", false
+}
+
 // findToken returns the token of the first marker that begins a block of a kind.
 func findToken(text, kind string) (string, bool) {
 	begin := "=== BEGIN " + kind + " "
@@ -198,6 +217,12 @@ func (t Task) key(conversation []turn) string {
 		}
 		if t.Kind == Decision {
 			parts = append(parts, t.Text, t.instructions)
+		}
+		if t.Kind == Finding || t.Kind == Confirmation {
+			parts = append(parts, t.Text)
+		}
+		for _, f := range t.findings {
+			parts = append(parts, f.What)
 		}
 	}
 	sum := digest(parts...)
