@@ -239,12 +239,13 @@ type change struct {
 	files   []*file // the files that are reviewed
 	leftOut []LeftOut
 	text    string            // the diff of these files
+	most    int               // how many bytes of it the members may be asked to review
 	makers  map[string]string // by seat
 	twins   council.Twins
 }
 
 // tooLarge reports whether the members would not read the whole diff well.
-func (c *change) tooLarge() bool { return len(c.text) > MaxReviewedBytes }
+func (c *change) tooLarge() bool { return len(c.text) > c.most }
 
 // open reads the request of a plan.
 func open(plan council.Plan) (*change, error) {
@@ -255,6 +256,10 @@ func open(plan council.Plan) (*change, error) {
 	c, problems := r.read()
 	if problems != nil {
 		return nil, &council.Error{Code: council.CodeInvalid, Detail: "the request is not valid", Fields: problems}
+	}
+	c.most = MaxReviewedBytes
+	if limit := plan.Task.MaxBytes; limit > 0 && limit < MaxReviewedBytes {
+		c.most = int(limit)
 	}
 	for _, f := range c.files {
 		f.foldSides()

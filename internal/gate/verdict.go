@@ -331,7 +331,7 @@ func (c *change) verdict(all []judgement, r Report, t *tally) (Verdict, string) 
 	switch {
 	case c.tooLarge():
 		return Undecided, fmt.Sprintf("The diff is too large: the files to review have %d bytes, %d are allowed.",
-			len(c.text), MaxReviewedBytes)
+			len(c.text), c.most)
 	case len(c.files) == 0:
 		return Pass, "There is nothing to review: all files are left out."
 	case blocks > 0:

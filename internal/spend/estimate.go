@@ -139,8 +139,7 @@ func (l *callList) addStage(s council.StagePlan) {
 	}
 }
 
-// addRound adds the calls of one round of a Task. Each prompt has the input and the replies of the round before. If the
-// prompt numbers the lines of the input, the input becomes up to half as long again.
+// addRound adds the calls of one round of a Task. Each prompt has the input and the replies of the round before.
 func (l *callList) addRound(s council.StagePlan) {
 	task := l.plan.Task
 	if task == nil || task.Idle {
@@ -150,9 +149,8 @@ func (l *callList) addRound(s council.StagePlan) {
 	if s.Kind == council.KindTask2 {
 		sampling = l.plan.Rules.ReviewSampling
 	}
-	input := int64(len(task.Input))
 	for _, m := range s.Seats {
-		l.add(s.Kind.Stage(), m, l.question+promptOverhead+input+input/2+l.answers, sampling)
+		l.add(s.Kind.Stage(), m, l.question+promptOverhead+int64(len(task.Input))+l.answers, sampling)
 	}
 	l.answers += replySize(s.Seats, sampling)
 }

@@ -117,6 +117,14 @@ func (c *Client) Judge(ctx context.Context, s council.JudgeSubmission, o council
 	}, o)
 }
 
+// Task is Ask for a session that carries out a task. The argument path is that of the task, such as "/v1/gate", and the
+// argument submission is its body, which must ask for a session in the background.
+func (c *Client) Task(ctx context.Context, path string, submission any, o council.Observer) (*council.Session, error) {
+	return c.run(ctx, func(ctx context.Context) (council.Summary, error) {
+		return c.startOnce(ctx, "", path, submission)
+	}, o)
+}
+
 // run starts a session with the function start and watches it to its end, as Ask describes.
 func (c *Client) run(
 	ctx context.Context, start func(context.Context) (council.Summary, error), o council.Observer,

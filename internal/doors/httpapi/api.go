@@ -73,6 +73,8 @@ type Council interface {
 	Prepare(r council.Request) (council.Plan, error)
 	// PrepareJudge is Prepare for a request to judge answers that exist already.
 	PrepareJudge(r council.JudgeRequest) (council.Plan, error)
+	// PrepareTask is Prepare for a request to carry out a task.
+	PrepareTask(r council.TaskRequest) (council.Plan, error)
 	// Convene returns the plan of a session in which the whole council answers the question of an earlier session, with
 	// the answers of the members that began. The arguments are the plan and the result of the earlier session. The error
 	// says why the council cannot be convened.
@@ -300,6 +302,8 @@ func (a *API) routes() *chi.Mux {
 		{asking, http.MethodPost, "/v1/council/estimate", a.estimate},
 		{asking, http.MethodPost, "/v1/judge", a.judge},
 		{private, http.MethodGet, "/v1/judge/{id}", a.judgement},
+		{asking, http.MethodPost, "/v1/gate", a.gate},
+		{private, http.MethodGet, "/v1/gate/{id}", a.gateReport},
 		{asking, http.MethodPost, "/v1/disagreement", a.disagreement},
 		{private, http.MethodGet, "/v1/councils", a.councils},
 		{private.With(a.requires(council.MayEvents)), http.MethodPost, "/v1/events", a.takeEvents},

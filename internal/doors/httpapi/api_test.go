@@ -649,6 +649,8 @@ func (neverConvenes) Convene(council.Plan, *council.Session) (council.Plan, erro
 
 func (neverConvenes) PrepareJudge(council.JudgeRequest) (council.Plan, error) { panic("not called") }
 
+func (neverConvenes) PrepareTask(council.TaskRequest) (council.Plan, error) { panic("not called") }
+
 type broken struct{ neverConvenes }
 
 func (broken) Check(context.Context, council.Plan) error { return nil }

@@ -27,6 +27,7 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/doors/httpapi"
 	"github.com/councild/councild/internal/doors/openai"
+	"github.com/councild/councild/internal/gate"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/render"
 	"github.com/councild/councild/internal/sessions/journal"
@@ -233,6 +234,11 @@ var schemas = map[string]reflect.Type{
 	"Judgement": reflect.TypeFor[council.Judgement](), "Verdict": reflect.TypeFor[council.Verdict](),
 	"JudgedAnswer": reflect.TypeFor[council.JudgedAnswer](), "JudgeBallot": reflect.TypeFor[council.JudgeBallot](),
 	"JudgeReading": reflect.TypeFor[council.JudgeReading](), "Exclusion": reflect.TypeFor[council.Exclusion](),
+	"GateRequest": reflect.TypeFor[gate.Submission](), "GateIgnored": reflect.TypeFor[gate.Ignored](),
+	"GateReport": reflect.TypeFor[gate.Report](), "GateLeftOut": reflect.TypeFor[gate.LeftOut](),
+	"GateMember": reflect.TypeFor[gate.Member](), "GateFinding": reflect.TypeFor[gate.Finding](),
+	"GateVote": reflect.TypeFor[gate.Vote](), "GateWording": reflect.TypeFor[gate.Wording](),
+	"TaskResult":   reflect.TypeFor[council.TaskResult](),
 	"Convening":    reflect.TypeFor[httpapi.Convening](),
 	"CostEstimate": reflect.TypeFor[spend.Estimate](), "EstimatePart": reflect.TypeFor[spend.Figure](),
 }
@@ -250,7 +256,7 @@ var subsets = map[string]bool{
 // names, types, what may be null, what may be missing, and the closed lists.
 func TestContractHasTheStructs(t *testing.T) {
 	doc := contract(t)
-	constants := stringConstants(t, "../../council", "../../bias", "../../spend", "../../worth", "../../consent")
+	constants := stringConstants(t, "../../council", "../../bias", "../../spend", "../../worth", "../../consent", "../../gate")
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(schemas)), slices.Sorted(maps.Keys(doc.Components.Schemas))); diff != "" {
 		t.Fatalf("schemas and types: %s", diff)
 	}
@@ -468,6 +474,13 @@ func (m moody) PrepareJudge(r council.JudgeRequest) (council.Plan, error) {
 		panic("asked to")
 	}
 	return m.Council.PrepareJudge(r)
+}
+
+func (m moody) PrepareTask(r council.TaskRequest) (council.Plan, error) {
+	if r.Council == "panic" {
+		panic("asked to")
+	}
+	return m.Council.PrepareTask(r)
 }
 
 func (m moody) Prepare(r council.Request) (council.Plan, error) {
@@ -704,6 +717,17 @@ func TestContractHasTheStatuses(t *testing.T) {
 		}
 		return j.SessionID
 	})
+	gateCall := func(body string, headers ...string) call {
+		return call{method: "POST", path: "/v1/gate", body: body, headers: headers}
+	}
+	reviewed := sync.OnceValue(func() string {
+		_, data := s.Call(t, "POST", "/v1/gate", changeBody, auth...)
+		var r gate.Report
+		if err := json.Unmarshal(data, &r); err != nil {
+			t.Fatal(err)
+		}
+		return r.SessionID
+	})
 	alone := settled(`["amber","birch","cedar"]`)
 	stalled := convene(alone, "", auth...)
 	stalled.send = func() (*http.Response, []byte) {
@@ -849,6 +873,29 @@ func TestContractHasTheStatuses(t *testing.T) {
 		judge(`{"question":"x","answers":[]}`, auth...),
 		judge(strings.Replace(pairBody, "Why is the sky blue?", "panic", 1), auth...),
 		judge(strings.Replace(pairBody, `{`, `{"timeout_seconds":0.0001,`, 1), auth...),
+		{method: "POST", path: "/v1/council/estimate", body: changeBody, headers: auth},
+		gateCall(changeBody, auth...),
+		gateCall(strings.Replace(changeBody, `{`, `{"background":true,`, 1), append([]string{"Idempotency-Key", "5"}, auth...)...),
+		gateCall(changeBody, append([]string{"Idempotency-Key", "5"}, auth...)...),
+		gateCall(`{`, auth...),
+		gateCall(changeBody),
+		gateCall(changeBody, append([]string{"Origin", "https://elsewhere.example"}, auth...)...),
+		{method: "PUT", path: "/v1/gate", headers: auth},
+		{method: "POST", path: "/v1/gate", send: func() (*http.Response, []byte) { return s.Stalled(t, "POST", "/v1/gate", auth...) }},
+		gateCall(strings.Repeat(" ", 2<<20), auth...),
+		gateCall(`x`, append([]string{"Content-Type", "text/csv"}, auth...)...),
+		gateCall(`{"diff":""}`, auth...),
+		gateCall(strings.Replace(changeBody, `{`, `{"council":"panic",`, 1), auth...),
+		{method: "GET", path: "/v1/gate/{id}", headers: auth, id: reviewed},
+		{method: "GET", path: "/v1/gate/{id}", id: reviewed},
+		{method: "GET", path: "/v1/gate/{id}", send: func() (*http.Response, []byte) {
+			s, id := runningGate(t)
+			return s.Call(t, "GET", "/v1/gate/"+id, "")
+		}},
+		{method: "GET", path: "/v1/gate/{id}", headers: auth, id: alone},
+		{method: "PUT", path: "/v1/gate/{id}", headers: auth, id: reviewed},
+		{method: "GET", path: "/v1/council/{id}", headers: auth, id: reviewed},
+		{method: "GET", path: "/v1/council/{id}/request", headers: auth, id: reviewed},
 		{method: "GET", path: "/v1/judge/{id}", headers: auth, id: judgedPair},
 		{method: "GET", path: "/v1/judge/{id}", id: judgedPair},
 		{method: "GET", path: "/v1/judge/{id}", headers: auth, id: alone},
@@ -1055,6 +1102,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "POST", path: "/v1/disagreement", body: byJudge, headers: auth},
 		{method: "POST", path: "/v1/disagreement", body: byEmbedding, headers: auth},
 		{method: "POST", path: "/v1/judge", send: func() (*http.Response, []byte) { return overLimit("/v1/judge", pairBody) }},
+		{method: "POST", path: "/v1/gate", send: func() (*http.Response, []byte) { return overLimit("/v1/gate", changeBody) }},
 		{method: "POST", path: "/v1/disagreement", send: func() (*http.Response, []byte) { return overLimit("/v1/disagreement", byJudge) }},
 		{method: "POST", path: "/v1/disagreement", body: strings.Replace(twoAnswers, "Why?", "panic", 1), headers: auth},
 		{method: "POST", path: "/v1/disagreement", send: func() (*http.Response, []byte) {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/gate"
 	"github.com/councild/councild/internal/render"
 	"github.com/councild/councild/internal/spend"
 )
@@ -54,15 +55,21 @@ func (a *API) spend(w http.ResponseWriter, r *http.Request) error {
 }
 
 // estimate is POST /v1/council/estimate. It returns what a session with the same body would cost at POST /v1/council.
-// A body with answers is one for POST /v1/judge. estimate takes a place for a report, because checking a schema takes much work.
+// A body with answers is one for POST /v1/judge, and a body with a diff is one for POST /v1/gate. estimate takes a place for a report, because checking a schema takes much work.
 func (a *API) estimate(w http.ResponseWriter, r *http.Request) error {
 	var asked council.Submission
 	var judged *council.JudgeSubmission
+	var reviewed *gate.Submission
 	problems, err := a.decodeAs(w, r, func(body []byte) any {
-		var given struct{ Answers json.RawMessage }
-		if json.Unmarshal(body, &given) == nil && given.Answers != nil {
+		var given struct{ Answers, Diff json.RawMessage }
+		switch {
+		case json.Unmarshal(body, &given) != nil:
+		case given.Answers != nil:
 			judged = &council.JudgeSubmission{}
 			return judged
+		case given.Diff != nil:
+			reviewed = &gate.Submission{}
+			return reviewed
 		}
 		return &asked
 	}, false)
@@ -76,6 +83,9 @@ func (a *API) estimate(w http.ResponseWriter, r *http.Request) error {
 	defer release()
 	if judged != nil {
 		return a.estimateJudge(w, r, problems, judged.JudgeRequest)
+	}
+	if reviewed != nil {
+		return a.estimateGate(w, r, problems, reviewed.Request)
 	}
 	if err := a.refusal(r, problems, asked.Request); err != nil {
 		return err
@@ -98,6 +108,19 @@ func (a *API) estimateJudge(w http.ResponseWriter, r *http.Request, p *Problems,
 	}
 	request.Token = a.label(r)
 	plan, err := a.o.Council.PrepareJudge(request)
+	if err != nil {
+		return err
+	}
+	plan.Token = a.label(r)
+	return WriteJSON(w, http.StatusOK, a.estimateOf(plan))
+}
+
+// estimateGate is estimate for a request to review a change.
+func (a *API) estimateGate(w http.ResponseWriter, r *http.Request, p *Problems, request gate.Request) error {
+	if err := a.gateRefusal(r, p, request); err != nil {
+		return err
+	}
+	plan, err := a.prepareGate(r, request)
 	if err != nil {
 		return err
 	}

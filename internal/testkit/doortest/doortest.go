@@ -24,6 +24,7 @@ import (
 	"github.com/councild/councild/internal/disagreement"
 	"github.com/councild/councild/internal/doors/httpapi"
 	"github.com/councild/councild/internal/doors/openai"
+	"github.com/councild/councild/internal/gate"
 	"github.com/councild/councild/internal/llm"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/render"
@@ -207,6 +208,7 @@ func Start(t *testing.T, models []simllm.Model, mutate ...func(*httpapi.Options,
 		Lineup: pipeline.Lineup{Models: []string{"amber", "birch", "cedar"}, MaxModels: 4}, MaxQueryBytes: 1 << 18,
 		Limits: council.Limits{Timeout: time.Minute}, Draws: pipeline.Draws{Order: council.OrderBalanced},
 		Rules: council.Rules{Audit: &council.AuditThresholds{LengthCorrelation: 0.3, PositionVariance: 0.5}},
+		Tasks: map[string]council.Task{gate.TaskName: gate.Gate{}},
 	}
 	for _, m := range all {
 		p.AllowedModels = append(p.AllowedModels, m.Name)
