@@ -13,8 +13,9 @@ const fallbacks = {
   first_answer: (s) => `No chairman could write a final answer, and there is no ranking. This is the first answer, by ${s.model}, unchanged.`,
 };
 
-// written says who wrote the final answer, and from which answers.
+// written says who wrote the final answer, and from which answers. After a task, it says the task's result.
 export function written(s, judged) {
+  if (s.task) return `${s.task.result.verdict}: ${s.task.result.reason}`;
   if (judged) {
     const first = s.metadata.aggregate_rankings.filter((row) => row.final_rank === 1).map((row) => row.model);
     return first.length === 0 ? "No answer was ranked." : `Ranked first: ${listed(first)}.`;
@@ -30,13 +31,13 @@ export function missing(s, voters, judged) {
   const failed = s.stage1.filter((a) => a.status !== "ok" && a.error).length, there = s.stage1.filter((a) => a.response).length;
   const asked = s.metadata.first && !s.metadata.first.convened ? s.metadata.first.asked.length : s.stage1.length;
   const votes = s.stage2.filter((r) => r.status === "ok").length, mute = s.stage2.length - votes;
-  const unranked = voters.length > 0 && s.metadata.aggregate_rankings.every((row) => row.final_rank == null);
+  const unranked = !s.task && voters.length > 0 && s.metadata.aggregate_rankings.every((row) => row.final_rank == null);
   const parts = [
     failed > 0 ? `${few(failed)} of ${few(asked)} members failed` : null,
-    mute > 0 ? `${few(mute)} of ${few(s.stage2.length)} ${judged ? "judges" : "reviewers"} gave no ballot` : null,
+    mute > 0 ? `${few(mute)} of ${few(s.stage2.length)} ${judged ? "judges" : "reviewers"} ${s.task ? "failed" : "gave no ballot"}` : null,
   ].filter(Boolean);
   const lack = parts.length ? `${parts.join(", and ")}${unranked ? ", so nobody could rank" : ""}.` : "";
-  const basis = judged ? (votes > 0 ? `The ranking is based on ${count(votes, "ballot")}.` : "")
+  const basis = s.task ? "" : judged ? (votes > 0 ? `The ranking is based on ${count(votes, "ballot")}.` : "")
     : s.stage3?.fallback ? fallbacks[s.stage3.fallback](s.stage3)
     : !s.stage3 && unranked ? "This is one member’s answer."
     : `The answer is based on ${count(there, "answer")}${voters.length > 0 && !unranked ? ` and ${count(votes, "ballot")}` : ""}.`;
@@ -67,13 +68,13 @@ export function paper(s, what, charted) {
   }
   const { first } = s.metadata;
   if (first) lines.push(decided(first));
-  lines.push("# Final answer", s.answer);
-  if (!s.stage3) lines.push(origin(s));
+  lines.push(...s.task ? ["# Result", written(s)] : ["# Final answer", s.answer]);
+  if (!s.stage3 && !s.task) lines.push(origin(s));
   lines.push(...charted);
   const rows = s.metadata.aggregate_rankings, ranks = rows.map((r) => r.final_rank);
   const line = (r) => `- ${nth(r.final_rank, ranks)}: ${r.model}${r.final_rank == null ? "" : ` (${r.borda_normalized.toFixed(2)})`}`;
   const ranking = rows.map(line).join("\n");
-  if (s.stage2.length > 0) lines.push("# Ranking", ranking || "None.");
+  if (s.stage2.length > 0 && !s.task) lines.push("# Ranking", ranking || "None.");
   for (const a of s.stage1) lines.push(`# Answer of ${a.model}`, a.response ?? `Failed: ${a.error?.message}`);
   for (const r of s.stage2) {
     lines.push(`# Review by ${r.model}`);

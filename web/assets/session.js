@@ -90,6 +90,7 @@ export async function watch(section, signal, id) {
         view.say(reviewed());
         break;
       case "stage2.done":
+        if (state.started.mode === "task") break;
         view.tally(data, [...state.reviews.values()]);
         write("The ranking is complete.");
         break;
@@ -389,7 +390,7 @@ function layout(section, signal, id) {
       answers.place(models, judged ? null : "session");
       reviews.place(judges);
       wholeAnswers.hidden = false;
-      if (judged) answer.querySelector("h2").textContent = "Result";
+      if (judged || mode === "task") answer.querySelector("h2").textContent = "Result";
       run([judged ? null : "stage1", judges.length > 0 ? "stage2" : null, chairman ? "stage3" : null]);
       view.team();
     },
@@ -469,7 +470,7 @@ function layout(section, signal, id) {
       if (first) view.first(first, from);
       if (!s.stage3 && !judged) view.text(s.answer, true);
       author.textContent = written(s, judged);
-      author.classList.toggle("hint", !judged);
+      author.classList.toggle("hint", !judged && !s.task);
       if (s.metadata.map) view.map(s.metadata.map);
       audit.querySelector("details")?.append(...differences(s.metadata));
       const order = rows.length ? rows.map((row) => row.model) : s.stage1.map((a) => a.model);
@@ -492,10 +493,10 @@ function layout(section, signal, id) {
       // If this fails, the summary still has the cost.
       import("./spend.js").then((spend) => spend.bill(bill, s, signal), () => {});
       figures.hidden = false;
-      ranked.hidden = s.stage2.length === 0;
+      ranked.hidden = s.stage2.length === 0 || Boolean(s.task);
       judging.hidden = false;
       agreement.hidden = agreed.textContent === "" && !s.metadata.map;
-      view.say(judged ? "The judges have finished." : `The answer is ${s.status}.`);
+      view.say(judged ? "The judges have finished." : s.task ? "The review is complete." : `The answer is ${s.status}.`);
       said.classList.add("offscreen");
       ended = s;
       view.further();
@@ -553,7 +554,7 @@ function layout(section, signal, id) {
         further.hidden = onward.hidden = false;
       }
       more.replaceChildren(...[
-        what ? el("a", { href: `#/again/${id}` }, "Ask again with changes") : null,
+        what && !ended.task ? el("a", { href: `#/again/${id}` }, "Ask again with changes") : null,
         keeps && ended.answer && !wanted ? asking : null,
         el("button", { type: "button", class: "plain", onclick: discarding }, "Delete this session")].filter(Boolean));
     },

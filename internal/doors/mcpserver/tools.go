@@ -259,7 +259,7 @@ func resultOf(s *council.Session) ToolResult {
 	if s.Mode == council.ModeJudge {
 		r.Judgement = ranking.Judged(s)
 	}
-	if len(s.Stage2) > 0 && s.Status != council.StatusRunning {
+	if len(s.Stage2) > 0 && s.Task == nil && s.Status != council.StatusRunning {
 		r.Agreement = &s.Metadata.Agreement.Sentence
 	}
 	for _, st := range s.Metadata.AggregateRankings {
