@@ -48,7 +48,7 @@ var forbidden = map[string][]string{
 	"internal/gate":   {"internal/llm", "internal/store", "internal/config", "internal/telemetry", "internal/simllm"},
 	"internal/pipeline": {
 		"internal/llm", "internal/store", "internal/config", "internal/telemetry", "internal/simllm",
-		"internal/sessions", "internal/disagreement",
+		"internal/sessions", "internal/disagreement", "internal/gate",
 	},
 	"internal/doors/httpapi": {"internal/llm", "internal/store", "internal/config", "internal/telemetry", "internal/simllm"},
 	"internal/doors/openai":  {"internal/llm", "internal/store", "internal/config", "internal/telemetry", "internal/simllm"},

@@ -18,6 +18,7 @@ import (
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/disagreement"
 	"github.com/councild/councild/internal/doors/client"
+	"github.com/councild/councild/internal/gate"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/spend"
@@ -453,6 +454,9 @@ type printed struct {
 
 // printAnswer prints the answer, if the session has one, and then calls printSession.
 func printAnswer(w io.Writer, s *council.Session, more printed) error {
+	if r, err := gate.ReportOf(s); err == nil {
+		_, _ = fmt.Fprintf(w, "%s\n", gate.Markdown(r)) // printSession returns errors of w
+	}
 	if s.Answer != "" {
 		_, _ = fmt.Fprintf(w, "%s\n\n", strings.TrimSpace(s.Answer)) // printSession returns errors of w
 	}
@@ -463,7 +467,7 @@ func printAnswer(w io.Writer, s *council.Session, more printed) error {
 // dispute, then whose text the answer is, the ranking, what is missing or doubtful, and the cost.
 func printSession(w io.Writer, s *council.Session, more printed) error {
 	var b strings.Builder // its writes never fail
-	if len(s.Stage2) > 0 {
+	if len(s.Stage2) > 0 && s.Task == nil {
 		fmt.Fprintf(&b, "%s\n", s.Metadata.Agreement.Sentence)
 	}
 	printMap(&b, s.Metadata.Map)

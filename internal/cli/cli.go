@@ -36,7 +36,7 @@ const (
 	exitOK          = 0
 	exitError       = 1   // the command failed
 	exitUsage       = 2   // the command line or the environment is wrong
-	exitFound       = 3   // --fail-on has a finding, or a cost limit would refuse the question of ask --estimate
+	exitFound       = 3   // --fail-on has a finding or a verdict, or a cost limit would refuse the question of ask --estimate
 	exitStopped     = 4   // batch or compare ended early, and the same command continues the run
 	ExitInterrupted = 130 // a signal ended the command; shells use 128 plus the number of SIGINT
 )
@@ -60,6 +60,7 @@ func commandGroups() []kong.Group {
 type commands struct {
 	Ask      askCmd      `cmd:"" group:"ask" help:"Put one question to the council."`
 	Judge    judgeCmd    `cmd:"" group:"ask" help:"Have the council judge answers that you already have: compare two, or rank up to 26."`
+	Gate     gateCmd     `cmd:"" group:"ask" help:"Have the council review a change before it is merged."`
 	Sessions sessionsCmd `cmd:"" group:"ask" help:"List, show and delete the sessions of a daemon."`
 	MCP      mcpCmd      `cmd:"" group:"ask" name:"mcp" help:"Offer the council to an editor or an agent over the Model Context Protocol, on stdio."`
 

@@ -42,7 +42,7 @@ _councild; complete -p councild >/dev/null && echo "${COMPREPLY[*]}"`
 func TestCompletionOfOtherShells(t *testing.T) {
 	for shell, wants := range map[string][]string{
 		"zsh": {
-			"#compdef councild\n", "'') candidates='ask judge sessions mcp compare ", "'/sessions/list') candidates='--server --search --status --limit --json --help' ;;",
+			"#compdef councild\n", "'') candidates='ask judge gate sessions mcp compare ", "'/sessions/list') candidates='--server --search --status --limit --json --help' ;;",
 			"compadd -- ${=candidates} || _files\n",
 		},
 		"fish": {

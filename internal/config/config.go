@@ -345,6 +345,15 @@ func (c Config) EvidenceFile() (path string, named bool) {
 	return c.file("evidence.jsonl")
 }
 
+// GateFile returns the file with the votes of reviews of changes, or "" for none.
+func (c Config) GateFile() string {
+	if !c.KeepsRecords() {
+		return ""
+	}
+	path, _ := c.file("gate.jsonl")
+	return path
+}
+
 // SaysHowAnswersDiffer reports whether sessions say on which demographic axes the answers differ.
 func (c Config) SaysHowAnswersDiffer() bool { return c.Demographics != DemographicsOff }
 

@@ -800,10 +800,10 @@ func TestDataDir(t *testing.T) {
 			sessions, mustKeep := c.SessionsDir()
 			costs, mustCount := c.SpendFile()
 			evidence, mustGather := c.EvidenceFile()
-			got := []any{c.BiasStore, mustKeep, mustCount, mustGather, sessions, costs, evidence, c.CalibrationFile(), c.EventFile(), c.IntakeFile()}
+			got := []any{c.BiasStore, mustKeep, mustCount, mustGather, sessions, costs, evidence, c.CalibrationFile(), c.EventFile(), c.IntakeFile(), c.GateFile()}
 			want := []any{tt.records, tt.named, tt.named, tt.named}
 			for _, file := range []string{
-				"sessions", "spend.jsonl", "evidence.jsonl", "calibrations.jsonl", "events.jsonl", "events-intake.jsonl",
+				"sessions", "spend.jsonl", "evidence.jsonl", "calibrations.jsonl", "events.jsonl", "events-intake.jsonl", "gate.jsonl",
 			} {
 				if tt.dir == "" {
 					want = append(want, "")

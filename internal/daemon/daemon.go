@@ -105,6 +105,7 @@ type Daemon struct {
 	publisher *publisher       // nil without a cluster
 	ledger    *ledger          // nil if the cost of sessions is not kept
 	evidence  *evidence        // nil if evidence is not kept
+	gateVotes *gateVotes       // nil if the votes of the gate are not kept
 	outbox    *consent.Outbox  // nil if no events are sent
 	hooks     *consent.Outbox  // nil if no webhooks are sent
 	intake    *consent.Intake  // nil if no events of other councils are taken in
@@ -225,6 +226,9 @@ func (d *Daemon) openFiles(ctx context.Context, o Options) (err error) {
 	if d.evidence != nil {
 		d.teardown.push("the evidence file", func(context.Context) error { return d.evidence.store.Close() })
 	}
+	if d.gateVotes = newGateVotes(cfg, o.Disk, d.log); d.gateVotes != nil {
+		d.teardown.push("the votes of the gate", func(context.Context) error { return d.gateVotes.close() })
+	}
 	if d.outbox, err = openOutbox(ctx, cfg, o.Disk, d.log); err != nil {
 		return err
 	}
@@ -246,7 +250,8 @@ func (d *Daemon) openFiles(ctx context.Context, o Options) (err error) {
 // openEngine makes the engine, which runs the sessions.
 func (d *Daemon) openEngine(ctx context.Context, o Options) (err error) {
 	options := EngineOptions{
-		Config: d.cfg, Simulated: o.Simulated, Evidence: d.evidence, Outbox: d.outbox, Log: d.log,
+		Config: d.cfg, Simulated: o.Simulated, Evidence: d.evidence, Outbox: d.outbox, GateVotes: d.gateVotes,
+		Log:     d.log,
 		Version: o.Version, Category: o.Category, Language: o.Language,
 	}
 	if d.store != nil {

@@ -40,7 +40,9 @@ type EngineOptions struct {
 	// Evidence stores evidence on whole sessions. If it is nil, neither reviewers nor people are asked for any.
 	Evidence *evidence
 	Outbox   *consent.Outbox // nil sends no events
-	Log      *slog.Logger
+	// GateVotes stores the votes of reviews of changes. If it is nil, they are not stored.
+	GateVotes *gateVotes
+	Log       *slog.Logger
 	// Keep wraps the Completer that makes the calls of all sessions. If Keep is nil, that Completer is used as it is.
 	Keep func(council.Completer) council.Completer
 	// The engine calls Hold before it sends a request of a session. The argument bound is the most that the request can
@@ -350,7 +352,11 @@ func (e *Engine) Run(
 		ctx = traced
 		observer = trace
 	}
-	return e.of(plan).Run(ctx, plan, observer, log)
+	session, err := e.of(plan).Run(ctx, plan, observer, log)
+	if err == nil {
+		e.o.GateVotes.keep(ctx, plan, session)
+	}
+	return session, err
 }
 
 // of finds a pipeline for a plan. A plan from the roster before the last Reload runs with the providers of that roster.
