@@ -86,6 +86,7 @@ crash: ## Kill the daemon 600 times under load, and batches 1,000 times: nothing
 	$(GO) test -count=1 -timeout 30m -run '^TestFaultF46' -v ./cmd/councild -eventcrash 200
 	$(GO) test -count=1 -timeout 30m -run '^TestFaultF69' -v ./cmd/councild -modecrash 200
 	$(GO) test -count=1 -timeout 30m -run '^TestFaultF72' -v ./cmd/councild -hookkills 200
+	$(GO) test -count=1 -timeout 30m -run '^TestFaultF73' -v ./cmd/councild -gatekills 200
 
 realtime: ## 20 sessions at the speed of real models, and what is promised for them: 15 minutes.
 	$(GO) test -count=1 -timeout 30m -run '^TestRealTime$$' -v ./cmd/councild -realtime 15m
