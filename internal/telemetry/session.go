@@ -137,6 +137,8 @@ func (s *Session) evaluateLocked(r council.Review) {
 	}
 	ballot := r.ParsedRanking
 	switch {
+	case r.Status == council.OutcomeOK && ballot == nil: // the reply of a task
+		return
 	case r.Error != nil:
 		add(semconv.ErrorTypeKey.String(string(r.Error.Code)))
 		return
