@@ -134,6 +134,36 @@ func TestJudged(t *testing.T) {
 	p.shot("judged")
 }
 
+// TestReviewed holds that a session that reviewed a change shows the verdict and the replies of both rounds, and neither a
+// ranking nor a final answer.
+func TestReviewed(t *testing.T) {
+	t.Parallel()
+	models := members()
+	for i := range models {
+		r := simllm.BaseReviewing()
+		r.Tempted, r.FalseConfirms, r.FalseBlocks, r.BadQuote = 1, 1, 1, 0
+		models[i].Reviewing = &r
+	}
+	origin := daemon(t, nil, models...)
+	p := open(t, origin, beginAt(t, origin, "/v1/gate",
+		`"diff": "--- a/pay.go\n+++ b/pay.go\n@@ -1,1 +1,2 @@\n package pay\n+var second = first * 2\n"`))
+	p.says(said, "The review is complete.")
+	p.says("#session h1", "gate: 1 file, +1 -0")
+	if got, want := value[string](p, parts), "Result, Answers"+ended(""); got != want {
+		t.Errorf("it shows %q, want %q", got, want)
+	}
+	if got := value[string](p, `document.querySelector('section[aria-labelledby="part-answer"]').textContent`); !strings.Contains(got, "blocked: ") || !strings.Contains(got, "pay.go:2") {
+		t.Errorf("the result is %q", got)
+	}
+	if value[bool](p, `document.querySelector("#session a[href^='#/again/']") !== null`) {
+		t.Error("the change can be asked again as a question")
+	}
+	for _, violation := range p.violations() {
+		t.Error(violation)
+	}
+	p.shot("reviewed")
+}
+
 // TestModesLive holds that a session that runs shows only stages that will run.
 func TestModesLive(t *testing.T) {
 	t.Parallel()

@@ -26,6 +26,12 @@ export function written(s, judged) {
   return `Written by ${s.stage3.model}${s.stage3.fallback ? "" : ", the chairman"}, from the answers of ${listed(from)} · ${spent(s.stage3)}`;
 }
 
+// found lists the findings that a review of a change shows.
+export const found = ({ task }) => el("ul", {}, (task.result.findings ?? []).filter((f) => f.shown).map((f) => el("li", {},
+  f.blocks ? el("strong", {}, "blocks ") : null, el("code", {}, `${f.file}:${f.start}`), ` ${f.wordings[0].what}`,
+  el("p", { class: "hint" }, `Found by ${listed(f.found_by)}${f.confirmed_by.length ? `, confirmed by ${listed(f.confirmed_by)}` : ""}`
+    + `${f.rejected_by.length ? `, rejected by ${listed(f.rejected_by)}` : ""}`))));
+
 // missing says in one paragraph what a degraded session lacks, and what that means for its answer.
 export function missing(s, voters, judged) {
   const failed = s.stage1.filter((a) => a.status !== "ok" && a.error).length, there = s.stage1.filter((a) => a.response).length;

@@ -6,7 +6,7 @@ import { answerInto, answerTabs, comparison, opinions, reviewInto, reviewList } 
 import { ask, cancel, convene, councils, follow, get, isFinal, keep, kept, now, request, session, tryAgain } from "./api.js";
 import { bar, costing, differences, findings, standings, totals, verdict } from "./audit.js";
 import { copyButton, count, el, few, Few, icon, lasting, nth, number, problem, sendOnEnter, tame } from "./dom.js";
-import { missing, paper, reasons, shared, stages, written } from "./ending.js";
+import { found, missing, paper, reasons, shared, stages, written } from "./ending.js";
 import { discard } from "./history.js";
 import { growing, ready, show } from "./markdown.js";
 import { decided, fewFirst } from "./modes.js";
@@ -468,7 +468,8 @@ function layout(section, signal, id) {
       const { stages: ran, first, given_from: from, aggregate_rankings: rows, timing, usage } = s.metadata;
       if (ran) run(ran); // a session of an older daemon does not have them
       if (first) view.first(first, from);
-      if (!s.stage3 && !judged) view.text(s.answer, true);
+      if (!s.stage3 && !judged && !s.task) view.text(s.answer, true);
+      if (s.task) prose.replaceChildren(found(s));
       author.textContent = written(s, judged);
       author.classList.toggle("hint", !judged && !s.task);
       if (s.metadata.map) view.map(s.metadata.map);
@@ -477,7 +478,7 @@ function layout(section, signal, id) {
       view.compare(s, order);
       over("✓");
       answers.order(order);
-      if (rows.length === 0) for (const seat of answers.seats.values()) seat.rank(null, []);
+      if (rows.length === 0 && !s.task) for (const seat of answers.seats.values()) seat.rank(null, []);
       steps.forEach((step) => step.classList.add("past"));
       if (s.status === "degraded") notice("warn", missing(s, voters, judged), reasons(s.degradation));
       const rest = s.metadata.warnings.filter((w) => w.code !== "cost_uncertain"); // the bill says that one
