@@ -20,6 +20,9 @@ func tasks() map[string]council.Task {
 	return map[string]council.Task{gate.TaskName: gate.Gate{}}
 }
 
+// keepVotesTimeout is how long a session waits until its votes are stored.
+const keepVotesTimeout = 10 * time.Second
+
 // gateSchema is the version of gateLine.
 const gateSchema = "gate-1"
 
@@ -115,6 +118,8 @@ func (g *gateVotes) keep(ctx context.Context, plan council.Plan, session *counci
 
 // write stores lines. When it returns nil, they are stored as safely as LLM_COUNCIL_BIAS_FSYNC asks for.
 func (g *gateVotes) write(ctx context.Context, lines [][]byte) error {
+	ctx, cancel := context.WithTimeout(ctx, keepVotesTimeout)
+	defer cancel()
 	s, err := g.open() //nolint:contextcheck // a store lives until it is closed
 	if err != nil {
 		return err
