@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/doors/client"
@@ -57,21 +58,9 @@ func (c gateCmd) Run(ctx context.Context, std IO) error {
 	if err != nil {
 		return err
 	}
-	prepare := func(e *daemon.Engine) (council.Plan, error) {
-		task, err := request.Task()
-		if err != nil {
-			return council.Plan{}, err
-		}
-		return e.PrepareTask(task)
-	}
 	explain := askCmd{Server: c.Server}.explain
 	if c.Estimate && tooLong == nil {
-		var e spend.Estimate
-		if c.Server != "" {
-			e, err = estimateAt(ctx, cfg, c.Server, request)
-		} else {
-			e, err = estimateHere(ctx, std, cfg, prepare, nil)
-		}
+		e, err := c.estimate(ctx, std, cfg, request)
 		if err != nil {
 			return explain(ctx, err, "")
 		}
@@ -80,37 +69,60 @@ func (c gateCmd) Run(ctx context.Context, std IO) error {
 	p := newProgress(io.Discard, std.Stderr)
 	var session *council.Session
 	var bill spend.SessionCost
-	switch {
-	case tooLong != nil:
-		err = tooLong
-	case c.Server == "":
-		session, bill, err = inProcess(ctx, std, cfg, false, prepare, p)
-	default:
-		err = asking(ctx, cfg, c.Server, func(d *client.Client) error {
-			session, err = d.Task(ctx, "/v1/gate", gate.Submission{Request: request, Background: true}, p)
-			if err == nil {
-				bill = billAt(ctx, d, session)
-			}
-			return err
-		})
+	if err = tooLong; err == nil {
+		session, bill, err = c.session(ctx, std, cfg, request, p)
 	}
 	p.close()
 	report, err := reportOf(session, err)
 	if err != nil {
 		return explain(ctx, err, p.session)
 	}
-	defer func() {
-		if bill.Sentence != "" {
-			_, _ = fmt.Fprintln(std.Stderr, bill.Sentence)
-		}
-	}()
 	if err := c.write(std.Stdout, report); err != nil {
 		return err
+	}
+	if bill.Sentence != "" {
+		_, _ = fmt.Fprintln(std.Stderr, bill.Sentence)
 	}
 	if slices.Contains(failOn, report.Verdict) {
 		return findingError{fmt.Errorf("the verdict is %s: %s", report.Verdict, report.Reason)}
 	}
 	return nil
+}
+
+// gatePlan returns a function that makes the plan of a request.
+func gatePlan(request gate.Request) func(*daemon.Engine) (council.Plan, error) {
+	return func(e *daemon.Engine) (council.Plan, error) {
+		task, err := request.Task()
+		if err != nil {
+			return council.Plan{}, err
+		}
+		return e.PrepareTask(task)
+	}
+}
+
+// estimate returns what a review would cost, here or at the daemon.
+func (c gateCmd) estimate(ctx context.Context, std IO, cfg config.Config, request gate.Request) (spend.Estimate, error) {
+	if c.Server != "" {
+		return estimateAt(ctx, cfg, c.Server, request)
+	}
+	return estimateHere(ctx, std, cfg, gatePlan(request), nil)
+}
+
+// session reviews a change, here or at the daemon. bill says what the session cost.
+func (c gateCmd) session(
+	ctx context.Context, std IO, cfg config.Config, request gate.Request, p *progress,
+) (session *council.Session, bill spend.SessionCost, err error) {
+	if c.Server == "" {
+		return inProcess(ctx, std, cfg, false, gatePlan(request), p)
+	}
+	err = asking(ctx, cfg, c.Server, func(d *client.Client) error {
+		session, err = d.Task(ctx, "/v1/gate", gate.Submission{Request: request, Background: true}, p)
+		if err == nil {
+			bill = billAt(ctx, d, session)
+		}
+		return err
+	})
+	return session, bill, err
 }
 
 // reportOf returns the report of a session. If a limit kept the session from beginning, the report says so, and its

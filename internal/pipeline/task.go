@@ -36,8 +36,8 @@ func (p *Pipeline) PrepareTask(r council.TaskRequest) (council.Plan, error) {
 		reviewers = p.seats(p.o.Reviewers)
 	}
 	reviewers = council.TwinsOf(reviewers, p.o.Same).Once(reviewers)
-	first, second := council.StagePlan{Kind: council.KindTask1, Seats: members, TimeEnd: 0.5, MoneyEnd: 0.5}, //nolint:mnd // half
-		council.StagePlan{Kind: council.KindTask2, Seats: reviewers, TimeEnd: 1, MoneyEnd: 1}
+	first := council.StagePlan{Kind: council.KindTask1, Seats: members, TimeEnd: 0.5, MoneyEnd: 0.5} //nolint:mnd // half
+	second := council.StagePlan{Kind: council.KindTask2, Seats: reviewers, TimeEnd: 1, MoneyEnd: 1}
 	if prompts := task.Prompts(); len(prompts) > 1 {
 		first.Prompt = prompts[0]
 		second.Prompt = prompts[1]
