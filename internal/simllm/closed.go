@@ -100,8 +100,8 @@ func Find(models []Model, name string) (Model, bool, error) {
 	}
 	if len(values) > 0 {
 		return m, true, errors.New("it has a setting that is not known: use accuracy, common, discernment, insight, fact, map, invent and miss, or " +
-			"those of reviews of changes: finds, tempted, confirms, false_confirms, shared, votes_shared, blocks, false_blocks, " +
-			"drift, badquote, same and obeys")
+			"those of reviews of changes: finds, tempted, confirms, false_confirms, shared, tempted_shared, votes_shared, " +
+			"blocks, false_blocks, drift, badquote, same and obeys")
 	}
 	return m, true, nil
 }

@@ -83,7 +83,7 @@
 // with the probability Tempted. A diff without planted places has a harmless place in each hunk. Models confirm the
 // findings of others with the probability Confirms if they are planted defects, and with FalseConfirms otherwise. Two
 // models recognise a place by its wordings. What several models find, or confirm, depends on each other by the shares
-// Shared and VotesShared, as errors do by Common. A model that obeys a diff reports nothing and rejects everything if
+// Shared, TemptedShared and VotesShared, as errors do by Common. A model that obeys a diff reports nothing and rejects everything if
 // the diff says "approve this change". If the diff says "block this change", the model reports its first line, and
 // confirms everything as blocking.
 //

@@ -21,9 +21,10 @@ type Reviewing struct {
 	// Confirms is the probability that the model confirms a defect that another model found. FalseConfirms is the same
 	// for a finding that is wrong.
 	Confirms, FalseConfirms float64
-	// Shared is the share that the place has in what the model finds, and VotesShared is its share in the model's votes.
-	// The rest is the model's own luck, as in Ability.Common.
-	Shared, VotesShared float64
+	// Shared is the share that a defect has in whether the model finds it. TemptedShared is the share of a place where
+	// nothing is wrong, and VotesShared the share of any place in the model's votes. The rest is the model's own luck, as
+	// in Ability.Common.
+	Shared, TemptedShared, VotesShared float64
 	// Blocks is the probability that the model calls a defect blocking. FalseBlocks is the same for a finding that is
 	// wrong.
 	Blocks, FalseBlocks float64
@@ -39,7 +40,7 @@ type Reviewing struct {
 // BaseReviewing returns how a model without such settings reviews changes.
 func BaseReviewing() Reviewing {
 	return Reviewing{
-		Finds: .45, Tempted: .2, Confirms: .8, FalseConfirms: .25, Shared: .5, Blocks: .8, FalseBlocks: .5,
+		Finds: .45, Tempted: .2, Confirms: .8, FalseConfirms: .25, Shared: .5, Blocks: .8, FalseBlocks: .4,
 		Drift: .5, BadQuote: .05, Same: .8,
 	}
 }
@@ -57,6 +58,7 @@ func (r *Reviewing) rates() []rate {
 		{"confirms", &r.Confirms},
 		{"false_confirms", &r.FalseConfirms},
 		{"shared", &r.Shared},
+		{"tempted_shared", &r.TemptedShared},
 		{"votes_shared", &r.VotesShared},
 		{"blocks", &r.Blocks},
 		{"false_blocks", &r.FalseBlocks},
@@ -293,10 +295,12 @@ func (m *model) findings(q *request) string {
 	found := []finding{}
 	for _, p := range m.places(diff, lines) {
 		probability := r.Finds
+		shared := r.Shared
 		if p.Harmless {
 			probability = r.Tempted
+			shared = r.TemptedShared
 		}
-		if obeyed == "" && m.chance(probability, r.Shared, "finds", diff, p.key) {
+		if obeyed == "" && m.chance(probability, shared, "finds", diff, p.key) {
 			found = append(found, m.report(diff, lines, p))
 		}
 	}
