@@ -192,7 +192,7 @@ func TestGitHub(t *testing.T) {
 	r := example(t)
 	r.Findings[0].File = "a,b:c%\nd.go"
 	got := strings.Split(strings.TrimSuffix(string(GitHub(r)), "\n"), "\n")
-	if len(got) != 2 || got[0] != "::error file=a%2Cb%3Ac%25%0Ad.go,line=50,endLine=50,title=councild gate::"+
+	if len(got) != 2 || got[0] != "::error file=a%2Cb%3Ac%25 d.go,line=50,endLine=50,title=councild gate::"+
 		"an unknown id deletes another record (found by gpt, mini, confirmed by 1, rejected by 0)" {
 		t.Errorf("%q", got)
 	}

@@ -108,7 +108,7 @@ func GitHub(r Report) []byte {
 		property := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
 		data := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
 		fmt.Fprintf(&b, "::%s file=%s,line=%d,endLine=%d,title=councild gate::%s\n",
-			level, property.Replace(noCommand(f.File)), f.Start, f.End, data.Replace(inert(message(f))))
+			level, property.Replace(noCommand(clean(f.File, maxPath))), f.Start, f.End, data.Replace(inert(message(f))))
 	}
 	return []byte(b.String())
 }

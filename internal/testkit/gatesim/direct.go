@@ -16,8 +16,12 @@ import (
 // Direct returns an Ask that carries out the gate without a pipeline and without a network: it hands each call to the
 // simulated models of a world. The function change may change the request. It may be nil.
 func Direct(w World, change func(*gate.Request)) (Ask, error) {
-	models := w.Models()
-	server, err := simllm.New(simllm.Options{Models: models, Planted: Planted(w.Tempting)})
+	return DirectModels(w.Models(), Planted(w.Tempting), change)
+}
+
+// DirectModels is [Direct] with other models.
+func DirectModels(models []simllm.Model, planted []simllm.Planted, change func(*gate.Request)) (Ask, error) {
+	server, err := simllm.New(simllm.Options{Models: models, Planted: planted})
 	if err != nil {
 		return nil, err
 	}
