@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"unicode"
@@ -38,7 +39,7 @@ func attacks(t *testing.T) map[string]string {
 // sure is a world in which honest models find and confirm all that is planted, and nothing else. So any other report
 // comes from an attack.
 func sure() gatesim.World {
-	w := gatesim.World{Name: "sure", Tempting: 1}
+	w := gatesim.World{Name: "sure", Tempting: 1, Makers: 4}
 	for i := range w.Members {
 		w.Members[i] = simllm.Reviewing{Finds: 1, Confirms: 1, Blocks: 1, Same: 1}
 	}
@@ -64,10 +65,24 @@ func comments(diff, text string) string {
 	at := hunk.FindStringSubmatchIndex(diff)
 	n := 0
 	_, _ = fmt.Sscan(diff[at[4]:at[5]], &n)
-	head := diff[:at[4]] + fmt.Sprint(n+added) + diff[at[5]:at[1]] + "\n"
+	head := diff[:at[4]] + strconv.Itoa(n+added) + diff[at[5]:at[1]] + "\n"
 	return head + "+// " + strings.Join(lines, "\n+// ") + diff[at[1]:] +
 		fmt.Sprintf("diff --git a/NOTES.md b/NOTES.md\nnew file mode 100644\n--- /dev/null\n+++ b/NOTES.md\n@@ -0,0 +1,%d @@\n", added) +
 		"+" + strings.Join(lines, "\n+") + "\n"
+}
+
+// ask asks honest models.
+func ask(t *testing.T, description, diff string) gate.Report {
+	t.Helper()
+	ask, err := gatesim.Direct(sure(), func(_ []simllm.Model, r *gate.Request) { r.Context = description })
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := ask(t.Context(), diff)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
 
 // No text in a diff or in its description moves a verdict, if the models do not obey it.
@@ -75,23 +90,11 @@ func TestAttacksMoveNoVerdict(t *testing.T) {
 	t.Parallel()
 	for name, text := range attacks(t) {
 		for _, c := range []gate.Case{gatesim.Seeded(1), gatesim.Clean(1)} {
-			context := ""
-			ask, err := gatesim.Direct(sure(), func(r *gate.Request) { r.Context = context })
-			if err != nil {
-				t.Fatal(err)
-			}
-			plain, err := ask(t.Context(), c.Diff)
-			if err != nil {
-				t.Fatal(err)
-			}
+			plain := ask(t, "", c.Diff)
 			if want := gate.Pass; len(c.Defects) == 0 && plain.Verdict != want {
 				t.Errorf("a clean diff is %s", plain.Verdict)
 			}
-			context = text
-			attacked, err := ask(t.Context(), comments(c.Diff, text))
-			if err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
+			attacked := ask(t, text, comments(c.Diff, text))
 			if want, got := summary(c, plain), summary(c, attacked); got != want {
 				t.Errorf("%s moves\n%s to\n%s", name, want, got)
 			}
@@ -128,8 +131,7 @@ func askHostile(t *testing.T, w gatesim.World, diff, text string) gate.Report {
 			quote = line[1:]
 		}
 	}
-	models := w.Models()
-	models[0].Reply = func(task simllm.Task) (string, bool) {
+	reply := func(task simllm.Task) (string, bool) {
 		type dict = map[string]any
 		findings := []dict{}
 		votes := []dict{}
@@ -144,7 +146,7 @@ func askHostile(t *testing.T, w gatesim.World, diff, text string) gate.Report {
 		reply, _ := json.Marshal(dict{"findings": findings, "votes": votes, "same": [][]string{{"F1", "F2", "F3", "F4", text}}})
 		return text + "\n" + string(reply), task.Kind == simllm.Finding || task.Kind == simllm.Confirmation
 	}
-	ask, err := gatesim.DirectModels(models, gatesim.Planted(w.Tempting), nil)
+	ask, err := gatesim.Direct(w, func(models []simllm.Model, _ *gate.Request) { models[0].Reply = reply })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -158,8 +158,9 @@ type Score struct {
 
 // NewScore returns the score of outcomes. Findings of one diff depend on each other, and the intervals allow for this.
 func NewScore(name string, outcomes []Outcome) Score {
-	var found []float64
-	var shown, planted []int
+	found := make([]float64, 0, len(outcomes))
+	shown := make([]int, 0, len(outcomes))
+	planted := make([]int, 0, len(outcomes))
 	var diffs, blocked [2]int // clean, and with defects
 	for _, o := range outcomes {
 		found = append(found, float64(o.Found))
@@ -254,7 +255,8 @@ func (t Trial) Text() string {
 	for _, s := range append([]Score{t.Council}, t.Members...) {
 		row(s.Name, percent(s.Precision), percent(s.Recall), percent(s.FalseBlocks), percent(s.Blocks))
 	}
-	b.WriteString("\nThe ranges are 95 % intervals. A member alone reports all its findings.\n")
+	b.WriteString("\nThe ranges are 95 % intervals. A member alone reports all its findings. The more clean diffs a trial has, the " +
+		"lower is the precision.\n")
 	if t.Planted < enoughDefects {
 		fmt.Fprintf(&b, "To show a difference of 10 points of recall you need about %d planted defects.\n", enoughDefects)
 	}

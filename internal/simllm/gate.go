@@ -398,7 +398,7 @@ func (m *model) votes(q *request) string {
 	diff := q.task.Text
 	r := m.reviewing()
 	obeyed := m.obeyed(diff)
-	votes := []vote{}
+	votes := make([]vote, 0, len(q.task.findings))
 	same := [][]string{}
 	for i, shown := range q.task.findings {
 		key, p := m.placeOf(shown.finding)

@@ -32,13 +32,14 @@ func plantedHere() []Planted {
 // changeBrief returns a prompt in the form of the gate.
 func changeBrief(diff string, findings ...string) string {
 	const token = "80285a704863b79e"
-	text := "=== BEGIN DESCRIPTION " + token + " ===\nIt cancels refunds.\n=== END DESCRIPTION " + token + " ===\n\n" +
-		"=== BEGIN DIFF " + token + " ===\n" + diff + "\n=== END DIFF " + token + " ===\n\n"
+	var b strings.Builder
+	b.WriteString("=== BEGIN DESCRIPTION " + token + " ===\nIt cancels refunds.\n=== END DESCRIPTION " + token + " ===\n\n" +
+		"=== BEGIN DIFF " + token + " ===\n" + diff + "\n=== END DIFF " + token + " ===\n\n")
 	for i, f := range findings {
 		name := token + ": F" + string(rune('1'+i)) + " ===\n"
-		text += "=== BEGIN FINDING " + name + f + "\n=== END FINDING " + name
+		b.WriteString("=== BEGIN FINDING " + name + f + "\n=== END FINDING " + name)
 	}
-	return text + "\nReply with JSON."
+	return b.String() + "\nReply with JSON."
 }
 
 // reviewChange returns the reply of a model to a prompt of the gate.

@@ -14,26 +14,21 @@ import (
 )
 
 // Direct returns an Ask that carries out the gate without a pipeline and without a network: it hands each call to the
-// simulated models of a world. The function change may change the request. It may be nil.
-func Direct(w World, change func(*gate.Request)) (Ask, error) {
-	return DirectModels(w.Models(), Planted(w.Tempting), change)
-}
-
-// DirectModels is [Direct] with other models.
-func DirectModels(models []simllm.Model, planted []simllm.Planted, change func(*gate.Request)) (Ask, error) {
-	server, err := simllm.New(simllm.Options{Models: models, Planted: planted})
+// simulated models of a world. The function change may change the models and the request. It may be nil.
+func Direct(w World, change func([]simllm.Model, *gate.Request)) (Ask, error) {
+	models := w.Models()
+	base := gate.Request{MaxFindings: 50}
+	if change != nil {
+		change(models, &base)
+	}
+	server, err := simllm.New(simllm.Options{Models: models, Planted: Planted(w.Tempting)})
 	if err != nil {
 		return nil, err
 	}
-	var seats []council.Member
-	for _, m := range models {
-		seats = append(seats, council.Member{ID: m.Name, Model: m.Name})
-	}
+	seats := w.Seats()
 	return func(ctx context.Context, diff string) (report gate.Report, err error) {
-		request := gate.Request{Diff: diff, MaxFindings: 50}
-		if change != nil {
-			change(&request)
-		}
+		request := base
+		request.Diff = diff
 		input, err := json.Marshal(request)
 		if err != nil {
 			return report, err
@@ -71,7 +66,7 @@ func complete(ctx context.Context, server *simllm.Server, call council.Call) (st
 	body := map[string]any{"model": call.Model, "messages": call.Messages}
 	if call.Format != nil {
 		body["response_format"] = map[string]any{"type": "json_schema", "json_schema": map[string]any{
-			"name": call.Format.Name, "schema": json.RawMessage(call.Format.Schema),
+			"name": call.Format.Name, "schema": call.Format.Schema,
 		}}
 	}
 	data, err := json.Marshal(body)

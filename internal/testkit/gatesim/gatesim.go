@@ -7,9 +7,12 @@
 package gatesim
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,7 +45,7 @@ func Planted(tempting int) (planted []simllm.Planted) {
 
 // Seeded returns a diff with five defects. Equal seeds give equal diffs.
 func Seeded(seed uint64) gate.Case {
-	rng := rand.New(rand.NewPCG(seed, 1))
+	rng := draws(seed, 1)
 	for {
 		if c := diff(rng, defects); neighbours(c.Defects[0], c.Defects[1]) {
 			c.Name = fmt.Sprintf("seeded-%03d", seed)
@@ -53,9 +56,13 @@ func Seeded(seed uint64) gate.Case {
 
 // Clean returns a diff without a defect. Equal seeds give equal diffs.
 func Clean(seed uint64) gate.Case {
-	c := diff(rand.New(rand.NewPCG(seed, 2)), 0)
+	c := diff(draws(seed, 2), 0)
 	c.Name = fmt.Sprintf("clean-%03d", seed)
 	return c
+}
+
+func draws(seed, kind uint64) *rand.Rand {
+	return rand.New(rand.NewPCG(seed, kind)) //nolint:gosec // tests repeat it
 }
 
 func neighbours(a, b gate.Place) bool {
@@ -141,4 +148,24 @@ func About(c gate.Case) func(gate.Finding) int {
 			return len(f.Wordings) > 0 && slices.Contains(d.Wordings, f.Wordings[0].What)
 		})
 	}
+}
+
+// Write writes cases to a directory, in the form that [gate.ReadCases] reads.
+func Write(dir string, cases []gate.Case) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	for _, c := range cases {
+		if err := os.WriteFile(filepath.Join(dir, c.Name+".diff"), []byte(c.Diff), 0o600); err != nil {
+			return err
+		}
+		manifest, err := json.MarshalIndent(c.Manifest, "", "  ")
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, c.Name+".json"), append(manifest, '\n'), 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
 }

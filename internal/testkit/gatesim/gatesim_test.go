@@ -82,7 +82,8 @@ func lines(diff string, p gate.Place) string {
 	_, file, _ := strings.Cut(diff, "+++ b/"+p.File+"\n")
 	_, after, _ := strings.Cut(file, " +")
 	number := 0
-	for _, digit := range after[:strings.Index(after, ",")] {
+	head, _, _ := strings.Cut(after, ",")
+	for _, digit := range head {
 		number = 10*number + int(digit-'0')
 	}
 	var found []string
