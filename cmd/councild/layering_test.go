@@ -31,7 +31,7 @@ var floors = [][]string{
 		"internal/disagreement", "internal/calls", "internal/stage1", "internal/stage2", "internal/stage3", "internal/decide",
 		"internal/gate", "internal/render", "internal/sessions", "internal/consent",
 	},
-	{"internal/config", "internal/doors/httpapi", "internal/doors/mcpserver", "internal/pipeline"},
+	{"internal/config", "internal/doors/httpapi", "internal/doors/mcpserver", "internal/pipeline", "internal/testkit/gatesim"},
 	{"internal/doors/openai"},
 	{"internal/daemon", "internal/trial", "internal/testkit/doortest"},
 	{"internal/testkit/daemontest", "internal/cli"},

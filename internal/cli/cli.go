@@ -37,13 +37,13 @@ const (
 	exitError       = 1   // the command failed
 	exitUsage       = 2   // the command line or the environment is wrong
 	exitFound       = 3   // --fail-on has a finding or a verdict, or a cost limit would refuse the question of ask --estimate
-	exitStopped     = 4   // batch or compare ended early, and the same command continues the run
+	exitStopped     = 4   // batch, compare or gate --trial ended early, and the same command continues the run
 	ExitInterrupted = 130 // a signal ended the command; shells use 128 plus the number of SIGINT
 )
 
 // exitCodes explains the exit codes in the help.
 const exitCodes = "Exit codes: 0 done; 1 failed; 2 wrong command line or setting; 3 --fail-on found something, or " +
-	"--estimate is over a cost limit; 4 batch or compare stopped early, run the same command again to continue; " +
+	"--estimate is over a cost limit; 4 batch, compare or gate --trial stopped early, run the same command again to continue; " +
 	"130 interrupted."
 
 // commandGroups returns the groups of commands in the order of the help.
@@ -137,7 +137,7 @@ type interruptedError struct{ error }
 // estimate.
 type findingError struct{ error }
 
-// stoppedError says why a run of batch or compare ended early.
+// stoppedError says why a run of batch, compare or gate --trial ended early.
 type stoppedError struct{ error }
 
 // exited is the exit code with which the parser ends the program, for example after --help. Main recovers it from a

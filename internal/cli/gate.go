@@ -33,6 +33,7 @@ type gateCmd struct {
 	Format      string   `enum:"markdown,json,sarif,github" default:"markdown" placeholder:"FORMAT" help:"markdown, json, sarif, or github: annotations for a workflow of GitHub."`
 	Out         string   `placeholder:"FILE" help:"Write the report to this file. With --format github, the file gets the Markdown, and standard output the annotations."`
 	Sarif       string   `name:"sarif" placeholder:"FILE" help:"Also write the report as SARIF to this file."`
+	Trial       string   `placeholder:"DIR" help:"Measure how often the council is right, with the diffs of this directory: NAME.diff, and NAME.json for each diff with planted defects."`
 	Estimate    bool     `help:"Ask nothing. Say what it would cost, and whether that is within the cost limits."`
 }
 
@@ -40,7 +41,7 @@ type gateCmd struct {
 func (gateCmd) Help() string {
 	return "Example: git diff origin/main...HEAD | councild gate\n\nMembers look for defects, and reviewers confirm or " +
 		"reject the findings of others without knowing who found them. A finding blocks if models of three makers, and " +
-		"most of those behind it, call it blocking. The models can be wrong, and a change can talk to them: never make " +
+		"most of those behind it, call it blocking. Measure with --trial before you let it block. The models can be wrong, and a change can talk to them: never make " +
 		"this the only check. Ctrl-C cancels the review, because calls cost money.\n\n" + exitCodes
 }
 
@@ -49,6 +50,9 @@ func (c gateCmd) Run(ctx context.Context, std IO) error {
 	cfg, err := loadConfig()
 	if err != nil {
 		return err
+	}
+	if c.Trial != "" {
+		return c.trial(ctx, std, cfg)
 	}
 	failOn, err := c.failOn()
 	if err != nil {

@@ -105,6 +105,9 @@ const (
 	minQuote    = 12 // characters
 )
 
+// minName is the fewest letters of a name that an invented finding is about.
+const minName = 6
+
 // nearby is how many lines apart two places are at which a model may take two defects for one.
 const nearby = 10
 
@@ -236,9 +239,10 @@ func (m *model) places(diff string, lines []diffLine) (places []place) {
 // inventions returns what models say about a line if nothing is planted in the diff.
 func inventions(line string) []string {
 	name := "the value"
-	for word := range strings.FieldsFuncSeq(line, func(r rune) bool { return r != '_' && (r < '0' || r > '9') && (r|0x20 < 'a' || r|0x20 > 'z') }) {
-		if len(word) > len(name) {
-			name = "`" + word + "`"
+	isLetter := func(r rune) bool { return r == '_' || 'a' <= r|0x20 && r|0x20 <= 'z' }
+	for word := range strings.FieldsFuncSeq(line, func(r rune) bool { return !isLetter(r) }) {
+		if len(word) >= minName {
+			name = word
 			break
 		}
 	}
