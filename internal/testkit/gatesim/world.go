@@ -321,45 +321,43 @@ func stands(diff, quote string) bool {
 	return strings.Contains(fold(diff), fold(quote))
 }
 
+// Heading is the head of the table whose rows [Result.Row] returns.
+const Heading = "| world | precision / best member's | recall / best member's | seeded blocked | clean blocked " +
+	"| merging: precision, recall | above the best member: lower limits |\n|---|---|---|---|---|---|---|"
+
 // Row returns a result as a row of a table.
 func (r Result) Row(name string) string {
-	best := func(figure func(gate.Score) stat.Estimate) string {
-		most := math.Inf(-1)
+	best := func(of func(gate.Score) stat.Estimate) stat.Estimate {
+		most := stat.Estimate{}
 		for _, s := range r.Members {
-			if v := figure(s).Value; v != nil {
-				most = max(most, *v)
+			if e := of(s); e.Value != nil && (most.Value == nil || *e.Value > *most.Value) {
+				most = e
 			}
 		}
-		return fmt.Sprintf("%.2f", most)
+		return most
 	}
 	precision := func(s gate.Score) stat.Estimate { return s.Precision }
 	recall := func(s gate.Score) stat.Estimate { return s.Recall }
-	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |", name, figure(r.Council.Precision),
-		best(precision), figure(r.Council.Recall), best(recall), figure(r.Council.Blocks), figure(r.Council.FalseBlocks),
-		figure(r.Merged.Precision), figure(r.Merged.Recall), r.limits())
+	return fmt.Sprintf("| %s | %s / %s | %s / %s | %s | %s | %s, %s | %s, %s |", name,
+		number(r.Council.Precision.Value), number(best(precision).Value),
+		number(r.Council.Recall.Value), number(best(recall).Value),
+		number(r.Council.Blocks.Value), figure(r.Council.FalseBlocks),
+		number(r.Merged.Precision.Value), number(r.Merged.Recall.Value),
+		number(r.PrecisionAbove.Lower), number(r.RecallAbove.Lower))
 }
 
-// limits returns the lower limits of the differences to the best member.
-func (r Result) limits() string {
-	limit := func(e stat.Estimate) string {
-		if e.Lower == nil {
-			return "-"
-		}
-		return fmt.Sprintf("%+.2f", *e.Lower)
-	}
-	return limit(r.PrecisionAbove) + ", " + limit(r.RecallAbove)
-}
-
-// Heading is the head of the table whose rows [Result.Row] returns.
-const Heading = "| world | precision | best member | recall | best member | seeded blocked | clean blocked " +
-	"| merging: precision | recall | lower limits above the best member |\n|---|---|---|---|---|---|---|---|---|---|"
-
-func figure(e stat.Estimate) string {
-	if e.Value == nil {
+// number writes a value with two digits.
+func number(v *float64) string {
+	if v == nil {
 		return "-"
 	}
+	return fmt.Sprintf("%.2f", *v)
+}
+
+// figure writes an estimate with its interval.
+func figure(e stat.Estimate) string {
 	if e.Upper == nil {
-		return fmt.Sprintf("%.2f", *e.Value)
+		return number(e.Value)
 	}
-	return fmt.Sprintf("%.2f (%.2f to %.2f)", *e.Value, *e.Lower, *e.Upper)
+	return fmt.Sprintf("%s (%s to %s)", number(e.Value), number(e.Lower), number(e.Upper))
 }
