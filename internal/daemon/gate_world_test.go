@@ -43,7 +43,7 @@ func TestGateServesAWorld(t *testing.T) {
 		if err != nil {
 			return r, err
 		}
-		status, data := d.Call(t, "POST", "/v1/gate", string(body))
+		status, data := d.Call(t, "POST", "/v1/gate", string(body)) //nolint:contextcheck // it has the context of the test
 		if status != http.StatusOK {
 			return r, fmt.Errorf("%d %s", status, data)
 		}

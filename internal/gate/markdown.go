@@ -58,11 +58,17 @@ func figures(r Report) []string {
 			unconfirmed++
 		}
 	}
-	parts := []string{
-		fmt.Sprintf("%d blocking, %d more shown, %d not confirmed", blocks, shown, unconfirmed), counted(r.Makers, "maker"),
+	counts := "no findings"
+	if len(r.Findings) > 0 {
+		counts = fmt.Sprintf("%d blocking, %d more shown, %d not confirmed", blocks, shown, unconfirmed)
 	}
+	parts := []string{counts, counted(r.Makers, "maker")}
 	if r.Usage != nil && r.Usage.CostUSD != nil {
-		parts = append(parts, fmt.Sprintf("$%.2f", *r.Usage.CostUSD))
+		format := "$%.2f"
+		if *r.Usage.CostUSD < 0.1 {
+			format = "$%.2g"
+		}
+		parts = append(parts, fmt.Sprintf(format, *r.Usage.CostUSD))
 	}
 	return parts
 }

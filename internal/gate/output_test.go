@@ -50,6 +50,10 @@ func TestMarkdown(t *testing.T) {
 	if err != nil || !bytes.Equal(got, want) {
 		t.Errorf("%v, got:\n%s", err, got)
 	}
+	r := Report{Verdict: Pass, Reason: "No finding blocks.", Makers: 2, Usage: &council.Usage{CostUSD: new(0.0045)}}
+	if text := string(Markdown(r)); !strings.HasPrefix(text, "**councild gate: pass** · no findings · 2 makers · $0.0045\n") {
+		t.Errorf("without findings: %s", text)
+	}
 }
 
 // outsideCode returns the parts of Markdown that are not code.

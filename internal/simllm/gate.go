@@ -228,7 +228,7 @@ func (m *model) places(diff string, lines []diffLine) (places []place) {
 		}
 		at := hunk[draws("hunk", m.seed, diff, strconv.Itoa(i)).IntN(len(hunk))]
 		places = append(places, place{
-			Planted{Wordings: inventions(lines[at].text), Scenario: "an input that nobody thought of", Harmless: true},
+			Planted{Wordings: inventions(lines[at].text), Scenario: "an unusual input", Harmless: true},
 			strings.TrimSpace(lines[at].text), at, 1,
 		})
 		hunk = nil
