@@ -87,6 +87,9 @@ func goals(r gatesim.Result, clean int) []goal {
 	blocked := int(*r.Council.FalseBlocks.Value*float64(clean) + .5)
 	limit := stat.ClopperPearsonUpper(blocked, clean, 0.95)
 	above := func(name string, e stat.Estimate) goal {
+		if e.Lower == nil {
+			return goal{name + " above the best member's: too few diffs", false}
+		}
 		return goal{fmt.Sprintf("%s above the best member's: %.2f, lower limit %.2f", name, *e.Value, *e.Lower), *e.Lower > 0}
 	}
 	return []goal{
