@@ -55,7 +55,7 @@ func places(node *kong.Node, path string) []place {
 		}
 	}
 	for _, flag := range node.Flags {
-		if flag.Name != "help" { // Every command has --help, which is added below.
+		if flag.Name != "help" && !flag.Hidden { // Every command has --help, which is added below.
 			here.words = append(here.words, word{"--" + flag.Name, flag.Help})
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"text/tabwriter"
 
+	"github.com/alecthomas/kong"
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/simllm"
@@ -200,10 +201,15 @@ func (showConfigCmd) Run(std IO) error {
 	return w.Flush()
 }
 
-type versionCmd struct{}
+type versionCmd struct {
+	Man string `hidden:"" placeholder:"DIR" help:"Write the manual pages into this directory, for a package."`
+}
 
-// Run prints the version.
-func (versionCmd) Run(std IO) error {
+// Run prints the version, or writes the manual pages.
+func (c versionCmd) Run(std IO, command *kong.Context) error {
+	if c.Man != "" {
+		return writePages(c.Man, command.Model.Node, "councild", std.Version)
+	}
 	_, err := fmt.Fprintf(std.Stdout, "councild %s (%s, %s/%s)\n",
 		std.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	return err
