@@ -17,7 +17,7 @@ RACED = $(filter-out $(PURE:%=./%),$(shell $(GO) list -f '.{{slice .ImportPath (
 # tests mostly wait.
 PACKAGES := $(shell echo $$((1 + $$(getconf _NPROCESSORS_ONLN))))
 
-.PHONY: help run demo build check test browser promtool pictures bench bench-compare bench-growth faults mistakes soak crash realtime scale costs fuzz validate lint format ci image image-test
+.PHONY: help run demo build check test browser promtool pictures bench bench-compare bench-growth faults mistakes soak crash realtime scale costs fuzz validate lint format ci image image-test dist dist-test
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -113,7 +113,7 @@ lint: ## Check format, vet, linters, scripts, workflows, known vulnerabilities, 
 	$(GO) vet -tags scale ./...
 	$(TOOL) staticcheck -tags scale ./...
 	$(TOOL) golangci-lint run ./...
-	linter=$$($(TOOL) -n golangci-lint) && for module in e2e e2e/collector lab; do (cd $$module && $(GO) mod tidy -diff && $(GO) vet ./... && $$linter run ./...) || exit 1; done
+	linter=$$($(TOOL) -n golangci-lint) && for module in e2e e2e/collector lab tools/dist; do (cd $$module && $(GO) mod tidy -diff && $(GO) vet ./... && $$linter run ./...) || exit 1; done
 	tools/scripts.sh
 	tools/vulncheck.sh
 
@@ -122,6 +122,16 @@ format: ## Format the code.
 
 ci: ## Everything that must hold before a change lands.
 	.ci/run
+
+# DIST_GO is the version of Go that makes releases. Another version makes other bytes.
+DIST_GO = $(shell sed -n 's/^ARG GO_IMAGE=golang://p' Dockerfile)
+
+dist: export GOTOOLCHAIN = go$(DIST_GO)
+dist: ## Make the files of a release in dist/: archives, packages, image, SBOMs, SHA256SUMS.
+	$(GO) -C tools/dist run . -version "$(VERSION)" -out $(abspath dist)
+
+dist-test: ## Show that two clones make the same release, and that each of its files runs or can be read; as root on Debian.
+	tools/dist-test.sh
 
 image: ## Build the container image.
 	docker build --build-arg VERSION=$(VERSION) --build-arg REVISION=$(shell git rev-parse HEAD 2>/dev/null) -t $(IMAGE) .

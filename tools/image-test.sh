@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Builds the image from the Dockerfile and runs it as README.md says. The test needs
-# neither a Docker engine nor an image registry. It uses buildah, podman and runc, and
-# makes stand-ins for the base images under the names in the Dockerfile. It must run as
-# root. On Debian, install its tools with:
+# Builds the image from the Dockerfile and runs it as README.md says. With an argument,
+# it runs the image that make dist has written to this file. The test needs neither a
+# Docker engine nor an image registry. It uses buildah, podman and runc, and makes
+# stand-ins for the base images under the names in the Dockerfile. It must run as root.
+# On Debian, install its tools with:
 # apt-get install buildah podman runc busybox-static curl
 set -euo pipefail
+made=${1:+$(realpath "$1")}
 cd "$(dirname "$0")/.."
 
 for tool in buildah podman runc busybox curl go; do
@@ -34,41 +36,46 @@ trap cleanup EXIT
 fail() { echo "image-test: $*" >&2; podman logs "$name" >&2 2>/dev/null || true; exit 1; }
 say() { printf 'ok   %s\n' "$*"; }
 
-go_image=$(sed -n 's/^ARG GO_IMAGE=//p' Dockerfile)
-base_image=$(sed -n 's/^ARG BASE_IMAGE=//p' Dockerfile)
+if [ -z "$made" ]; then
+	go_image=$(sed -n 's/^ARG GO_IMAGE=//p' Dockerfile)
+	base_image=$(sed -n 's/^ARG BASE_IMAGE=//p' Dockerfile)
 
-# The stand-in for the build stage has a shell, the Go toolchain and the root certificates.
-stand_in=$(buildah from scratch)
-root=$(buildah mount "$stand_in")
-mkdir -p "$root"/{bin,tmp,etc/ssl/certs,usr/local}
-cp "$(command -v busybox)" "$root/bin/busybox"
-for applet in sh mkdir; do ln -s busybox "$root/bin/$applet"; done
-cp -a "$(go env GOROOT)" "$root/usr/local/go"
-cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
-buildah umount "$stand_in" >/dev/null
-buildah config --env PATH=/usr/local/go/bin:/bin --env GOTOOLCHAIN=local --env HOME=/tmp "$stand_in"
-buildah commit --format docker --quiet "$stand_in" "$go_image" >/dev/null
+	# The stand-in for the build stage has a shell, the Go toolchain and the root certificates.
+	stand_in=$(buildah from scratch)
+	root=$(buildah mount "$stand_in")
+	mkdir -p "$root"/{bin,tmp,etc/ssl/certs,usr/local}
+	cp "$(command -v busybox)" "$root/bin/busybox"
+	for applet in sh mkdir; do ln -s busybox "$root/bin/$applet"; done
+	cp -a "$(go env GOROOT)" "$root/usr/local/go"
+	cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
+	buildah umount "$stand_in" >/dev/null
+	buildah config --env PATH=/usr/local/go/bin:/bin --env GOTOOLCHAIN=local --env HOME=/tmp "$stand_in"
+	buildah commit --format docker --quiet "$stand_in" "$go_image" >/dev/null
 
-# The stand-in for the final stage has only the user.
-stand_in=$(buildah from scratch)
-root=$(buildah mount "$stand_in")
-mkdir -p "$root/etc"
-printf 'nonroot:x:65532:65532:nonroot:/home/nonroot:/sbin/nologin\n' >"$root/etc/passwd"
-buildah umount "$stand_in" >/dev/null
-buildah config --user 65532:65532 "$stand_in"
-buildah commit --format docker --quiet "$stand_in" "$base_image" >/dev/null
-say "stand-ins for $go_image and $base_image"
+	# The stand-in for the final stage has only the user.
+	stand_in=$(buildah from scratch)
+	root=$(buildah mount "$stand_in")
+	mkdir -p "$root/etc"
+	printf 'nonroot:x:65532:65532:nonroot:/home/nonroot:/sbin/nologin\n' >"$root/etc/passwd"
+	buildah umount "$stand_in" >/dev/null
+	buildah config --user 65532:65532 "$stand_in"
+	buildah commit --format docker --quiet "$stand_in" "$base_image" >/dev/null
+	say "stand-ins for $go_image and $base_image"
 
-buildah build --pull=never --network host --format docker --build-arg VERSION=image-test -t councild . >"$work/build.log" 2>&1 || {
-	cat "$work/build.log" >&2
-	fail "the build failed"
-}
+	buildah build --pull=never --network host --format docker --build-arg VERSION=image-test -t councild . >"$work/build.log" 2>&1 || {
+		cat "$work/build.log" >&2
+		fail "the build failed"
+	}
+else
+	image=$(podman pull --quiet "oci-archive:$made") || fail "the image cannot be read"
+	podman tag "$image" councild
+fi
 inspect() { buildah inspect --type image --format "$1" councild; }
 [ "$(inspect '{{.Docker.Config.User}}')" = 65532:65532 ] || fail "the user is not 65532"
 [ "$(inspect '{{.Docker.Config.StopSignal}}')" = SIGTERM ] || fail "no stop signal"
 inspect '{{.Docker.Config.Volumes}}' | grep -q /data || fail "no volume"
 inspect '{{.Docker.Config.Healthcheck}}' | grep -q healthcheck || fail "no health check"
-say "built: $(podman image inspect --format '{{.Size}}' councild) bytes, user 65532, volume /data, health check"
+say "the image has $(podman image inspect --format '{{.Size}}' councild) bytes, user 65532, volume /data, health check"
 
 # podman's default limits are higher than this process may set, so set lower ones.
 port=$((20000 + RANDOM % 20000))
