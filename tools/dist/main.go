@@ -166,7 +166,8 @@ func (r release) golang(t target, args ...string) (string, error) {
 // tree makes a directory with what the archive of a target holds, and returns its path.
 func (r release) tree(t target, licences []byte) (string, error) {
 	dir := filepath.Join(r.work, "councild_"+r.version+"_"+t.String())
-	tracked, err := r.git("ls-files", "--", ":(glob)*.md", "LICENSE", ".env.example", "api", "deploy", "docs", "examples")
+	tracked, err := r.git("ls-files", "--", ":(glob)*.md", "LICENSE", ".env.example", "api", "deploy", "docs", "examples",
+		"skills", "server.json", "llms.txt")
 	if err != nil {
 		return "", err
 	}
