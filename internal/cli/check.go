@@ -59,7 +59,7 @@ func (c checkCmd) Run(ctx context.Context, std IO) error {
 func checkTable(c daemon.Checked) string {
 	var b, remedies strings.Builder // their writes never fail
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	verdict := func(name string, f daemon.Finding) string {
+	verdict := func(name string, f daemon.CheckFinding) string {
 		if f.Remedy != "" {
 			fmt.Fprintf(&remedies, "  %s: %s\n", cell(name), cell(f.Remedy))
 		}
@@ -75,14 +75,14 @@ func checkTable(c daemon.Checked) string {
 			listed = strconv.Itoa(*p.Listed)
 		}
 		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", p.Name, cell(p.BaseURL), p.Key, listed,
-			verdict(p.Name, p.Finding))
+			verdict(p.Name, p.CheckFinding))
 	}
 	_ = t.Flush()
 	b.WriteString("\n")
 	_, _ = fmt.Fprintln(t, "MODEL\tROLES\tPROVIDER\tVERDICT")
 	for _, m := range c.Models {
 		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", cell(m.Model), strings.Join(m.Roles, ", "), m.Provider,
-			verdict(m.Model, m.Finding))
+			verdict(m.Model, m.CheckFinding))
 	}
 	_ = t.Flush()
 	b.WriteString(prefixed("\nWhat to do:\n", remedies.String()))

@@ -150,7 +150,7 @@ func reportOf(session *council.Session, err error) (gate.Report, error) {
 	}
 	return gate.Report{
 		Verdict: gate.Undecided, Reason: "Nothing was asked. " + strings.ToUpper(reason[:1]) + reason[1:] + ".",
-		Findings: []gate.Finding{}, Dropped: map[string]int{}, LeftOut: []gate.LeftOut{}, Members: []gate.Member{},
+		Findings: []gate.Finding{}, Dropped: map[string]int{}, LeftOut: []gate.LeftOut{}, Members: []gate.MemberReport{},
 		Ignored: []gate.Ignored{},
 	}, nil
 }

@@ -49,9 +49,9 @@ type Checked struct {
 	Models    []CheckedModel    `json:"models"`
 }
 
-// Finding is the verdict on one provider or model. Problem and Remedy are "" when there is nothing to report. They
-// may quote the provider, but they never hold a key.
-type Finding struct {
+// CheckFinding is the verdict on one provider or model. Problem and Remedy are "" when there is nothing to report.
+// They may quote the provider, but they never hold a key.
+type CheckFinding struct {
 	Verdict CheckVerdict `json:"verdict"`
 	Problem string       `json:"problem"`
 	Remedy  string       `json:"remedy"` // what to set or to type
@@ -64,7 +64,7 @@ type CheckedProvider struct {
 	Key     string `json:"key"` // "none", "accepted", "refused" or "untested"
 	// Listed is the number of models in the provider's list, or null if the provider has no list.
 	Listed *int `json:"listed"`
-	Finding
+	CheckFinding
 
 	list *llm.ModelList // nil if the provider has no list
 }
@@ -79,7 +79,7 @@ type CheckedModel struct {
 	// Ends is the day on which the provider shuts the model down, such as 2026-12-11. It is null if that day is not
 	// known.
 	Ends *string `json:"ends"`
-	Finding
+	CheckFinding
 }
 
 // Check asks all configured providers for their lists of models, all at the same time, and looks up the configured
@@ -87,7 +87,7 @@ type CheckedModel struct {
 // most.
 func Check(ctx context.Context, cfg config.Config, s Simulator) Checked {
 	sim := CheckedProvider{
-		Name: config.SimProvider, BaseURL: "built in", Key: "none", Finding: Finding{Verdict: VerdictOK},
+		Name: config.SimProvider, BaseURL: "built in", Key: "none", CheckFinding: CheckFinding{Verdict: VerdictOK},
 	}
 	sim.list = &llm.ModelList{}
 	for _, name := range s.Names() {
@@ -234,7 +234,7 @@ func checkProvider(
 	}
 	setKey := "set " + keyVariable + " to a key of this provider"
 	wrong := func(problem, remedy string) CheckedProvider {
-		checked.Finding = Finding{VerdictWrong, problem, remedy}
+		checked.CheckFinding = CheckFinding{VerdictWrong, problem, remedy}
 		return checked
 	}
 	// withKey tests the key and returns the result of the check. If the key cannot be used, that result says so.
@@ -289,7 +289,7 @@ func checkProvider(
 	if failure.Code == council.FailBadResponse {
 		return wrong("something answers there that is no OpenAI-compatible provider: "+failure.Message, at("https://HOST/v1"))
 	}
-	checked.Finding = Finding{Verdict: VerdictUnknown, Problem: "it is reachable, and has no list of models"}
+	checked.CheckFinding = CheckFinding{Verdict: VerdictUnknown, Problem: "it is reachable, and has no list of models"}
 	return withKey()
 }
 
@@ -369,19 +369,19 @@ func checkModel(cfg config.Config, s Simulator, model string, providers []Checke
 	_, _, known, err := simulated{s}.price(model)
 	switch {
 	case err != nil:
-		checked.Finding = Finding{VerdictWrong, "its settings are wrong", err.Error()}
+		checked.CheckFinding = CheckFinding{VerdictWrong, "its settings are wrong", err.Error()}
 		return checked
 	case known:
 		checked.Verdict = VerdictOK
 		return checked
 	case p.list == nil && p.Verdict == VerdictWrong:
-		checked.Finding = Finding{Verdict: VerdictUnknown, Problem: "its provider has not listed its models"}
+		checked.CheckFinding = CheckFinding{Verdict: VerdictUnknown, Problem: "its provider has not listed its models"}
 		return checked
 	case p.list == nil:
-		checked.Finding = Finding{Verdict: VerdictUnknown, Problem: "its provider has no list of models"}
+		checked.CheckFinding = CheckFinding{Verdict: VerdictUnknown, Problem: "its provider has no list of models"}
 		return checked
 	case len(p.list.Models) == 0:
-		checked.Finding = Finding{Verdict: VerdictWrong, Problem: "its provider lists no models"}
+		checked.CheckFinding = CheckFinding{Verdict: VerdictWrong, Problem: "its provider lists no models"}
 		return checked
 	}
 	listed, doubt := lookUp(id, p.BaseURL, *p.list)
@@ -399,15 +399,17 @@ func checkModel(cfg config.Config, s Simulator, model string, providers []Checke
 			checked.Verdict = VerdictWrong
 		}
 	case doubt != "":
-		checked.Finding = Finding{Verdict: VerdictUnknown, Problem: doubt}
+		checked.CheckFinding = CheckFinding{Verdict: VerdictUnknown, Problem: doubt}
 	case slices.Equal(checked.Roles, []string{"embedding"}):
-		checked.Finding = Finding{Verdict: VerdictUnknown, Problem: "its provider does not list it, as some do not list models that embed"}
+		checked.CheckFinding = CheckFinding{
+			Verdict: VerdictUnknown, Problem: "its provider does not list it, as some do not list models that embed",
+		}
 	default:
 		ids := make([]string, len(p.list.Models))
 		for i, m := range p.list.Models {
 			ids[i] = m.ID
 		}
-		checked.Finding = Finding{
+		checked.CheckFinding = CheckFinding{
 			VerdictWrong, fmt.Sprintf("it is not among the %d models that its provider lists", len(ids)),
 			"write another model in " + where,
 		}

@@ -310,8 +310,9 @@ func pipelineOptions(o EngineOptions) pipeline.Options {
 		Draws: pipeline.Draws{
 			Order: cfg.Order, RandomSeed: cfg.RandomSeed, ShadowRate: cfg.ShadowRate, LabelRate: cfg.LabelRate,
 		},
-		Map: cfg.Map, Tasks: tasks(), Tools: council.ToolsRefuse, SideRequests: council.SideMember,
-		Defaults: pipeline.Defaults{Category: o.Category, Language: o.Language}, ConfigVersion: cfg.ConfigVersion,
+		Map: cfg.Map, Tasks: tasks(),
+		ClientRules: pipeline.ClientRules{Tools: council.ToolsRefuse, SideRequests: council.SideMember},
+		Defaults:    pipeline.Defaults{Category: o.Category, Language: o.Language}, ConfigVersion: cfg.ConfigVersion,
 		Secrets: pipeline.Secrets{HashSecret: cfg.HashSecret.Reveal(), QuestionSecret: o.QuestionSecret},
 	}
 }

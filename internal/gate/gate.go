@@ -78,7 +78,7 @@ type Report struct {
 	// LeftOut names the files that were not reviewed, with the reason: "lock file", "generated", "vendored", "binary",
 	// "excluded", "no changed lines".
 	LeftOut []LeftOut      `json:"left_out"`
-	Members []Member       `json:"members"`
+	Members []MemberReport `json:"members"`
 	Makers  int            `json:"makers"`          // makers that replied in both rounds
 	Usage   *council.Usage `json:"usage,omitempty"` // of the whole session
 	Ignored []Ignored      `json:"ignored"`         // the ignored findings that were found again
@@ -90,8 +90,8 @@ type LeftOut struct {
 	Reason string `json:"reason"`
 }
 
-// Member says what one seat did.
-type Member struct {
+// MemberReport says what one seat did.
+type MemberReport struct {
 	ID       string           `json:"id"`
 	Maker    string           `json:"maker"`
 	Found    int              `json:"found"` // findings whose quotes stand in the diff

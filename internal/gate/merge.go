@@ -81,7 +81,7 @@ func alike(a, b *finding) float64 {
 // wordsOf returns the words of a text that have some meaning.
 func wordsOf(text string) map[string]bool {
 	words := map[string]bool{}
-	split := func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }
+	split := func(r rune) bool { return !unicode.In(r, unicode.L, unicode.Nd) }
 	for _, w := range strings.FieldsFunc(strings.ToLower(text), split) {
 		if !slices.Contains(fillers(), w) {
 			words[w] = true

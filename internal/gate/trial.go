@@ -99,8 +99,8 @@ func (m Manifest) About(f Finding) int {
 	return best
 }
 
-// Outcome counts what a council or one of its members did with one diff.
-type Outcome struct {
+// CaseOutcome counts what a council or one of its members did with one diff.
+type CaseOutcome struct {
 	Planted int  // planted defects
 	Found   int  // planted defects that were reported
 	Shown   int  // reported findings
@@ -111,10 +111,10 @@ type Outcome struct {
 // its findings, and blocks a diff if it calls one of them blocking. The argument about says which planted defect a
 // finding is about, as [Manifest.About]. If two reported findings are about one defect, the second does not count as
 // right.
-func (c Case) Outcomes(about func(Finding) int) (all Outcome, members map[string]Outcome) {
+func (c Case) Outcomes(about func(Finding) int) (all CaseOutcome, members map[string]CaseOutcome) {
 	all = c.outcome(about, func(f Finding) (bool, Severity) { return f.Shown, Advisory })
 	all.Blocked = c.Report.Verdict == Blocked
-	members = map[string]Outcome{}
+	members = map[string]CaseOutcome{}
 	for _, m := range c.Report.Members {
 		members[m.ID] = c.outcome(about, func(f Finding) (bool, Severity) {
 			for _, w := range f.Wordings {
@@ -128,8 +128,8 @@ func (c Case) Outcomes(about func(Finding) int) (all Outcome, members map[string
 	return all, members
 }
 
-func (c Case) outcome(about func(Finding) int, reported func(Finding) (bool, Severity)) Outcome {
-	o := Outcome{Planted: len(c.Defects)}
+func (c Case) outcome(about func(Finding) int, reported func(Finding) (bool, Severity)) CaseOutcome {
+	o := CaseOutcome{Planted: len(c.Defects)}
 	found := map[int]bool{}
 	for _, f := range c.Report.Findings {
 		shown, severity := reported(f)
@@ -146,8 +146,8 @@ func (c Case) outcome(about func(Finding) int, reported func(Finding) (bool, Sev
 	return o
 }
 
-// Score says how good a council or one of its members is. Each figure has its 95 % interval.
-type Score struct {
+// Performance says how good a council or one of its members is. Each figure has its 95 % interval.
+type Performance struct {
 	Name      string        `json:"name"`
 	Precision stat.Estimate `json:"precision"` // the share of right findings among those reported
 	Recall    stat.Estimate `json:"recall"`    // the share of planted defects that were reported
@@ -156,8 +156,9 @@ type Score struct {
 	Blocks      stat.Estimate `json:"blocks"`
 }
 
-// NewScore returns the score of outcomes. Findings of one diff depend on each other, and the intervals allow for this.
-func NewScore(name string, outcomes []Outcome) Score {
+// NewPerformance returns the performance over some diffs. Findings of one diff depend on each other, and
+// the intervals allow for this.
+func NewPerformance(name string, outcomes []CaseOutcome) Performance {
 	found := make([]float64, 0, len(outcomes))
 	shown := make([]int, 0, len(outcomes))
 	planted := make([]int, 0, len(outcomes))
@@ -178,7 +179,7 @@ func NewScore(name string, outcomes []Outcome) Score {
 		}
 		return stat.Wilson(blocked[i], diffs[i])
 	}
-	return Score{
+	return Performance{
 		Name: name, Precision: stat.ClusteredShare(found, shown), Recall: stat.ClusteredShare(found, planted),
 		FalseBlocks: share(0), Blocks: share(1),
 	}
@@ -186,20 +187,20 @@ func NewScore(name string, outcomes []Outcome) Score {
 
 // Trial is the result of a trial.
 type Trial struct {
-	Seeded    int     `json:"seeded"`  // diffs with planted defects
-	Planted   int     `json:"planted"` // defects
-	Clean     int     `json:"clean"`   // diffs without a defect
-	Undecided int     `json:"undecided"`
-	Council   Score   `json:"council"`
-	Members   []Score `json:"members"`
+	Seeded    int           `json:"seeded"`  // diffs with planted defects
+	Planted   int           `json:"planted"` // defects
+	Clean     int           `json:"clean"`   // diffs without a defect
+	Undecided int           `json:"undecided"`
+	Council   Performance   `json:"council"`
+	Members   []Performance `json:"members"`
 }
 
 // NewTrial returns the result of a trial whose cases have their reports. Undecided cases are only counted.
 func NewTrial(cases []Case) Trial {
 	var t Trial
-	var council []Outcome
+	var council []CaseOutcome
 	var ids []string
-	members := map[string][]Outcome{}
+	members := map[string][]CaseOutcome{}
 	for _, c := range cases {
 		if c.Report.Verdict == Undecided {
 			t.Undecided++
@@ -220,9 +221,9 @@ func NewTrial(cases []Case) Trial {
 			t.Clean++
 		}
 	}
-	t.Council = NewScore("council", council)
+	t.Council = NewPerformance("council", council)
 	for _, id := range ids {
-		t.Members = append(t.Members, NewScore(id, members[id]))
+		t.Members = append(t.Members, NewPerformance(id, members[id]))
 	}
 	return t
 }
@@ -252,7 +253,7 @@ func (t Trial) Text() string {
 		fmt.Fprintf(&b, "%-*s  %-17s  %-17s  %-17s  %s\n", width, cells[0], cells[1], cells[2], cells[3], cells[4])
 	}
 	row("", "precision", "recall", "clean blocked", "defective blocked")
-	for _, s := range append([]Score{t.Council}, t.Members...) {
+	for _, s := range append([]Performance{t.Council}, t.Members...) {
 		row(s.Name, percent(s.Precision), percent(s.Recall), percent(s.FalseBlocks), percent(s.Blocks))
 	}
 	b.WriteString("\nThe ranges are 95 % intervals. A member alone reports all its findings. The more clean diffs a trial has, the " +

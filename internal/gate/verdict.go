@@ -18,7 +18,7 @@ const (
 
 // tally counts what the seats did.
 type tally struct {
-	members map[string]*Member
+	members map[string]*MemberReport
 	dropped map[string]int
 	usage   council.Usage
 	calls   int
@@ -30,13 +30,13 @@ type tally struct {
 
 func newTally() *tally {
 	return &tally{
-		members: map[string]*Member{}, dropped: map[string]int{}, found: map[string]bool{}, judged: map[string]bool{},
+		members: map[string]*MemberReport{}, dropped: map[string]int{}, found: map[string]bool{}, judged: map[string]bool{},
 	}
 }
 
-func (t *tally) member(seat string) *Member {
+func (t *tally) member(seat string) *MemberReport {
 	if t.members[seat] == nil {
-		t.members[seat] = &Member{ID: seat}
+		t.members[seat] = &MemberReport{ID: seat}
 	}
 	return t.members[seat]
 }
@@ -267,7 +267,9 @@ func (c *change) report(plan council.Plan, rounds []council.TaskRound) Report {
 		all[i] = c.judge(g, ballots)
 	}
 	c.show(all)
-	r := Report{Findings: []Finding{}, Dropped: t.dropped, LeftOut: c.leftOut, Members: []Member{}, Ignored: []Ignored{}}
+	r := Report{
+		Findings: []Finding{}, Dropped: t.dropped, LeftOut: c.leftOut, Members: []MemberReport{}, Ignored: []Ignored{},
+	}
 	for _, j := range all {
 		r.Findings = append(r.Findings, j.finding)
 		if j.finding.Ignored != "" {

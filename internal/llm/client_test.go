@@ -248,8 +248,8 @@ func TestRequestBody(t *testing.T) {
 // after that. Its text comes in one piece. A refusal for another reason stays one.
 func TestStreamRefused(t *testing.T) {
 	sim, err := simllm.Start(t.Context(), simllm.Options{Models: []simllm.Model{
-		{Name: "refuses", NoStream: true},
-		{Name: "both", NoStream: true, ResponseFormat: simllm.FormatRefused},
+		{Name: "refuses", API: simllm.API{NoStream: true}},
+		{Name: "both", API: simllm.API{NoStream: true, ResponseFormat: simllm.FormatRefused}},
 		{Name: "fails", Faults: []simllm.Fault{{Kind: simllm.FaultStatus, Status: 400, Rate: 1}}},
 	}})
 	if err != nil {
@@ -286,9 +286,9 @@ func TestReplyFormat(t *testing.T) {
 	var mu sync.Mutex
 	var formats []any
 	sim, err := simllm.New(simllm.Options{Models: []simllm.Model{
-		{Name: "takes", ResponseFormat: simllm.FormatHonoured},
-		{Name: "refuses", ResponseFormat: simllm.FormatRefused},
-		{Name: "picky", ResponseFormat: simllm.FormatRefused},
+		{Name: "takes", API: simllm.API{ResponseFormat: simllm.FormatHonoured}},
+		{Name: "refuses", API: simllm.API{ResponseFormat: simllm.FormatRefused}},
+		{Name: "picky", API: simllm.API{ResponseFormat: simllm.FormatRefused}},
 		{Name: "fails", Faults: []simllm.Fault{{Kind: simllm.FaultStatus, Status: 400, Rate: 1}}},
 	}})
 	if err != nil {

@@ -77,11 +77,7 @@ type Options struct {
 
 	// Map allows maps: a request can ask for one with Request.Map.
 	Map bool
-	// Tools says what happens to requests that offer tools. "" means council.ToolsRefuse.
-	Tools council.ToolsPolicy
-	// SideRequests says who answers side requests: council.SideMember, council.SideCouncil or the name of a model. ""
-	// means council.SideMember.
-	SideRequests string
+	ClientRules
 
 	// ConfigVersion is the beginning of council_config_version in the records. "" means the version of the review
 	// prompt.
@@ -124,6 +120,15 @@ type Lineup struct {
 	// AllowedModels are models that a request may name besides the configured ones.
 	AllowedModels []string
 	MaxModels     int
+}
+
+// ClientRules say how requests are treated that clients make for models and not for councils.
+type ClientRules struct {
+	// Tools says what happens to requests that offer tools. "" means council.ToolsRefuse.
+	Tools council.ToolsPolicy
+	// SideRequests says who answers side requests: council.SideMember, council.SideCouncil or the name of a model. ""
+	// means council.SideMember.
+	SideRequests string
 }
 
 // Defaults apply to questions that do not name their own category and language. "" means unknown.

@@ -51,9 +51,9 @@ func judgements(n int, prefer float64) []worth.JudgedQuestion {
 	rng := rand.New(rand.NewPCG(7, 2))
 	all := make([]worth.JudgedQuestion, n)
 	for i := range all {
-		all[i] = worth.JudgedQuestion{ID: strconv.Itoa(i), Cluster: strconv.Itoa(i), Against: map[string]worth.Judgement{}}
+		all[i] = worth.JudgedQuestion{ID: strconv.Itoa(i), Cluster: strconv.Itoa(i), Against: map[string]worth.JudgedPair{}}
 		for _, arm := range []string{"member:lab/small", "ranked", "synthesis"} {
-			j := worth.Judgement{LogLength: rng.NormFloat64()}
+			j := worth.JudgedPair{LogLength: rng.NormFloat64()}
 			for range 2 {
 				var orders [2]*float64
 				for o := range orders {
@@ -127,7 +127,7 @@ func comparisons() map[string]Comparison {
 	for i := range split {
 		for arm, j := range split[i].Against {
 			if i%4 == 0 {
-				split[i].Against[arm] = worth.Judgement{Verdicts: make([][2]*float64, len(j.Verdicts)), LogLength: j.LogLength}
+				split[i].Against[arm] = worth.JudgedPair{Verdicts: make([][2]*float64, len(j.Verdicts)), LogLength: j.LogLength}
 			}
 			if i%4 == 1 {
 				j.Verdicts[0] = [2]*float64{}

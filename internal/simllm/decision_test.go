@@ -30,13 +30,13 @@ Reply with {"q1": {"why": "...", "vote": "..."}}`
 // A model casts a vote on each question, and the order of the votes does not change what it votes for.
 func TestDecision(t *testing.T) {
 	task := readTask("amber", []turn{{"user", decisionPrompt}})
-	if task.Kind != Decision || task.Text != "I was charged twice.\n- \"no vote\": of the text" || len(task.Votes) != 2 {
+	if task.Kind != Decision || task.Text != "I was charged twice.\n- \"no vote\": of the text" || len(task.Questions) != 2 {
 		t.Fatalf("%+v", task)
 	}
-	if v := task.Votes[0]; !slices.Equal(v.Labels, []string{"true", "false"}) {
+	if v := task.Questions[0]; !slices.Equal(v.Labels, []string{"true", "false"}) {
 		t.Errorf("%+v", v)
 	}
-	if v := task.Votes[1]; !slices.Equal(v.Labels, []string{"A", "B"}) || !slices.Equal(v.Options, []string{"several words", "others"}) {
+	if v := task.Questions[1]; !slices.Equal(v.Labels, []string{"A", "B"}) || !slices.Equal(v.Options, []string{"several words", "others"}) {
 		t.Errorf("%+v", v)
 	}
 	other := strings.Replace(decisionPrompt, "- \"true\"\n- \"false\"", "- \"false\"\n- \"true\"", 1)

@@ -239,8 +239,8 @@ func (m *model) places(diff string, lines []diffLine) (places []place) {
 // inventions returns what models say about a line if nothing is planted in the diff.
 func inventions(line string) []string {
 	name := "the value"
-	isLetter := func(r rune) bool { return r == '_' || 'a' <= r|0x20 && r|0x20 <= 'z' }
-	for word := range strings.FieldsFuncSeq(line, func(r rune) bool { return !isLetter(r) }) {
+	inName := func(r rune) bool { return r == '_' || 'a' <= r|0x20 && r|0x20 <= 'z' }
+	for word := range strings.FieldsFuncSeq(line, func(r rune) bool { return !inName(r) }) {
 		if len(word) >= minName {
 			name = word
 			break

@@ -64,14 +64,7 @@ type Model struct {
 	// stream.
 	FirstChunk, ChunkDelay time.Duration
 
-	// ResponseFormat says how the model treats a request's response_format.
-	ResponseFormat ResponseFormat
-
-	// Dialect says how the model treats the options of a request.
-	Dialect Dialect
-
-	// NoStream makes the model refuse requests for a stream.
-	NoStream bool
+	API
 
 	// Price is the price of the model's tokens. Each reply reports its cost at this price (OpenRouter's extension). A
 	// model without a price reports no cost.
@@ -82,6 +75,16 @@ type Model struct {
 	// Reply, if set, writes the text of a reply. If it returns false, the model writes its own text. Requests call
 	// Reply concurrently. Faults also change the text of Reply.
 	Reply func(Task) (text string, ok bool)
+}
+
+// API says what the API of a model accepts.
+type API struct {
+	// ResponseFormat says how the model treats a request's response_format.
+	ResponseFormat ResponseFormat
+	// Dialect says how the model treats the options of a request.
+	Dialect Dialect
+	// NoStream makes the model refuse requests for a stream.
+	NoStream bool
 }
 
 // ResponseFormat says how a model treats a response_format.
@@ -180,7 +183,7 @@ func Council() []Model {
 	return []Model{
 		{
 			Name: "amber", Quality: 1.2, Spread: 0.8, Length: 1, LengthSigma: 0.25,
-			Harshness: 0.2, Affinity: map[string]float64{"amber": 0.5}, Noise: 0.6, ResponseFormat: FormatHonoured,
+			Harshness: 0.2, Affinity: map[string]float64{"amber": 0.5}, Noise: 0.6, API: API{ResponseFormat: FormatHonoured},
 			Latency:    Latency{Median: 350 * time.Millisecond, Sigma: 0.25},
 			FirstChunk: 120 * time.Millisecond, ChunkDelay: 8 * time.Millisecond,
 			Price: Price{Input: 2.5, Output: 10},

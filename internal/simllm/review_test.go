@@ -274,7 +274,7 @@ func TestScoresStayOnTheScale(t *testing.T) {
 // TestStructuredReview holds that a review in a structured form says the same as one in
 // free form.
 func TestStructuredReview(t *testing.T) {
-	server, err := New(Options{Models: []Model{{Name: "m", Noise: 1, ResponseFormat: FormatHonoured}}})
+	server, err := New(Options{Models: []Model{{Name: "m", Noise: 1, API: API{ResponseFormat: FormatHonoured}}}})
 	if err != nil {
 		t.Fatal(err)
 	}

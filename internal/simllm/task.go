@@ -38,16 +38,16 @@ const (
 
 // Task is the parsed task of a request.
 type Task struct {
-	Kind     TaskKind
-	Model    string
-	Question string
-	Answers  []Answer // in the order shown; none for a question
-	Again    bool     // a review that is asked for again; the reply is only the ballot
-	Axes     []string // the axes of a judgement
-	Token    string   // the token of a judgement's markers
-	Text     string   // the text of a decision, or a diff
-	Votes    []Vote   // the questions of a decision
-	Map      string   // the line before the map that a synthesis is asked for, or ""
+	Kind      TaskKind
+	Model     string
+	Question  string
+	Answers   []Answer           // in the order shown; none for a question
+	Again     bool               // a review that is asked for again; the reply is only the ballot
+	Axes      []string           // the axes of a judgement
+	Token     string             // the token of a judgement's markers
+	Text      string             // the text of a decision, or a diff
+	Questions []DecisionQuestion // the questions of a decision
+	Map       string             // the line before the map that a synthesis is asked for, or ""
 
 	findings     []shownFinding // of a confirmation
 	instructions string         // the text after the last marker
@@ -60,8 +60,8 @@ type Answer struct {
 	Text  string
 }
 
-// Vote is one question of a decision.
-type Vote struct {
+// DecisionQuestion is one question of a decision.
+type DecisionQuestion struct {
 	Question string
 	Labels   []string // the votes that can be cast, in the order shown
 	Options  []string // what each label stands for
@@ -113,7 +113,7 @@ func readBrief(text string) (Task, bool) {
 		_, task.Question, _, _ = cutBlock(text, "QUESTION "+token)
 		task.Text = shown
 		task.instructions = strings.TrimSpace(rest)
-		task.Votes = readVotes(rest)
+		task.Questions = readQuestions(rest)
 		task.Kind = Decision
 		return task, strings.Contains(rest, voteWord)
 	}

@@ -36,9 +36,9 @@ const (
 	rankKey        = attribute.Key("councild.rank")
 )
 
-// Session traces one session as a tree of spans. The root is the session. Below it are its stages, then their calls,
-// then the requests of each call. It is the observer of the session.
-type Session struct {
+// TracedSession traces one session as a tree of spans. The root is the session. Below it are its stages, then their
+// calls, then the requests of each call. It is the observer of the session.
+type TracedSession struct {
 	next   council.Observer // gets all events; it may be nil
 	tracer trace.Tracer
 	span   trace.Span
@@ -56,8 +56,8 @@ type sessionKey struct{}
 // request and this process. The root has a link to the request.
 func (t *Tracing) Session(
 	ctx context.Context, plan council.Plan, apart bool, next council.Observer,
-) (context.Context, *Session) {
-	s := &Session{next: next, tracer: t.tracer, stages: map[council.Stage]trace.Span{}, responses: map[string]string{}}
+) (context.Context, *TracedSession) {
+	s := &TracedSession{next: next, tracer: t.tracer, stages: map[council.Stage]trace.Span{}, responses: map[string]string{}}
 	s.common = []attribute.KeyValue{
 		semconv.SessionID(plan.SessionID), semconv.GenAIConversationID(cmp.Or(plan.Thread, plan.SessionID)),
 	}
@@ -85,7 +85,7 @@ func (t *Tracing) Session(
 }
 
 // End ends all spans of the session. Events have usually ended them before.
-func (s *Session) End() {
+func (s *TracedSession) End() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, stage := range s.stages {
@@ -95,14 +95,14 @@ func (s *Session) End() {
 }
 
 // Observe implements council.Observer.
-func (s *Session) Observe(e council.Event) {
+func (s *TracedSession) Observe(e council.Event) {
 	s.note(e)
 	if s.next != nil {
 		s.next.Observe(e)
 	}
 }
 
-func (s *Session) note(e council.Event) {
+func (s *TracedSession) note(e council.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ended := map[council.EventType]council.Stage{
@@ -126,7 +126,7 @@ func (s *Session) note(e council.Event) {
 
 // evaluateLocked adds an event to the span of stage 2 for each answer on a ballot, or one event for a ballot that ranks
 // no answer. The caller holds mu.
-func (s *Session) evaluateLocked(r council.Review) {
+func (s *TracedSession) evaluateLocked(r council.Review) {
 	span := s.stages[council.Stage2]
 	if span == nil || !span.IsRecording() {
 		return
@@ -184,7 +184,7 @@ func ranksOf(b *council.Ballot) map[council.Label]int {
 
 // stage returns a context with the span of a stage. The first call of a stage begins the span. Outside a session, stage
 // returns ctx.
-func (s *Session) stage(ctx context.Context, name council.Stage) context.Context {
+func (s *TracedSession) stage(ctx context.Context, name council.Stage) context.Context {
 	if s == nil {
 		return ctx
 	}
@@ -198,7 +198,7 @@ func (s *Session) stage(ctx context.Context, name council.Stage) context.Context
 }
 
 // answered notes the response id of a member's answer, for the evaluations.
-func (s *Session) answered(call council.Call, id string) {
+func (s *TracedSession) answered(call council.Call, id string) {
 	if s == nil || call.Stage != council.Stage1 {
 		return
 	}
@@ -226,7 +226,7 @@ func (c traced) Complete(ctx context.Context, call council.Call) (council.Comple
 	if call.Texts != nil {
 		operation = semconv.GenAIOperationNameEmbeddings
 	}
-	session, _ := ctx.Value(sessionKey{}).(*Session)
+	session, _ := ctx.Value(sessionKey{}).(*TracedSession)
 	attributes := make([]attribute.KeyValue, 0, 16)
 	if session != nil {
 		attributes = append(attributes, session.common...)

@@ -15,7 +15,7 @@ import (
 
 // Judgement has the verdicts of a plan's judges, which compare the council's answer with the answer of another arm.
 type Judgement struct {
-	// Verdicts are as in worth.Judgement, by judge in the order of the plan.
+	// Verdicts are as in worth.JudgedPair, by judge in the order of the plan.
 	Verdicts [][2]*float64 `json:"verdicts"`
 	// LogLength is log2 of a ratio: the length of the council's answer divided by the length of the arm's answer.
 	// Lengths are in characters. LogLength is 0 if one of the answers failed.
@@ -86,9 +86,9 @@ func (c *Calls) usage(session string) council.Usage {
 func judgedQuestions(questions []Prepared, results []Result) []worth.JudgedQuestion {
 	rows := make([]worth.JudgedQuestion, len(results))
 	for i, r := range results {
-		rows[i] = worth.JudgedQuestion{ID: r.ID, Cluster: questions[i].Cluster(), Against: map[string]worth.Judgement{}}
+		rows[i] = worth.JudgedQuestion{ID: r.ID, Cluster: questions[i].Cluster(), Against: map[string]worth.JudgedPair{}}
 		for arm, j := range r.Judged {
-			rows[i].Against[arm] = worth.Judgement{Verdicts: j.Verdicts, LogLength: j.LogLength}
+			rows[i].Against[arm] = worth.JudgedPair{Verdicts: j.Verdicts, LogLength: j.LogLength}
 		}
 	}
 	return rows

@@ -78,7 +78,7 @@ func TestShort(t *testing.T) {
 	judged := make([]worth.JudgedQuestion, 200)
 	for i := range judged {
 		value := float64(i % 2)
-		judged[i] = worth.JudgedQuestion{Cluster: strconv.Itoa(i), Against: map[string]worth.Judgement{
+		judged[i] = worth.JudgedQuestion{Cluster: strconv.Itoa(i), Against: map[string]worth.JudgedPair{
 			"equal": {Verdicts: [][2]*float64{{&value, &value}}}, "better": {Verdicts: [][2]*float64{{new(0.0), new(0.0)}}},
 			"unknown": {Verdicts: [][2]*float64{{&value, nil}}},
 		}}

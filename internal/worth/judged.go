@@ -13,11 +13,11 @@ const JudgedMargin = 0.10
 type JudgedQuestion struct {
 	ID      string
 	Cluster string
-	Against map[string]Judgement // by arm
+	Against map[string]JudgedPair // by arm
 }
 
-// Judgement holds what judges said about the treatment and one other arm.
-type Judgement struct {
+// JudgedPair holds what judges said about the treatment and one other arm.
+type JudgedPair struct {
 	// Verdicts holds two verdicts of each judge, with the treatment shown first and second. A verdict is 1 if the
 	// treatment is better, 0 if the other arm is, .5 for a tie, and nil if the reply was no judgement.
 	Verdicts [][2]*float64

@@ -23,7 +23,7 @@ func TestJudgedVectors(t *testing.T) {
 	for _, c := range vectors.Cases {
 		var questions []worth.JudgedQuestion
 		for i := range c.First {
-			questions = append(questions, worth.JudgedQuestion{ID: strconv.Itoa(i), Cluster: strconv.Itoa(i), Against: map[string]worth.Judgement{
+			questions = append(questions, worth.JudgedQuestion{ID: strconv.Itoa(i), Cluster: strconv.Itoa(i), Against: map[string]worth.JudgedPair{
 				"other": {Verdicts: [][2]*float64{{&c.First[i], &c.Second[i]}}, LogLength: c.Ratio[i]},
 			}})
 		}
@@ -67,7 +67,7 @@ func judgedAs(wins, losses, ties int, longer float64) []worth.JudgedQuestion {
 		if longer != 0 {
 			ratio = longer + float64(i%5-2)/4
 		}
-		all = append(all, worth.JudgedQuestion{ID: strconv.Itoa(i), Cluster: strconv.Itoa(i), Against: map[string]worth.Judgement{
+		all = append(all, worth.JudgedQuestion{ID: strconv.Itoa(i), Cluster: strconv.Itoa(i), Against: map[string]worth.JudgedPair{
 			"other": {Verdicts: [][2]*float64{{&v, &v}}, LogLength: ratio},
 		}})
 	}

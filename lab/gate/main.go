@@ -59,7 +59,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 			base = r
 		}
 	}
-	for _, s := range []gate.Score{base.Union, base.Finders} {
+	for _, s := range []gate.Performance{base.Union, base.Finders} {
 		fmt.Fprintf(out, "\nIn the base world, %s: precision %.2f, recall %.2f, clean diffs blocked %.2f.\n",
 			s.Name, *s.Precision.Value, *s.Recall.Value, *s.FalseBlocks.Value)
 	}

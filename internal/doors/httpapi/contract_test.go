@@ -236,7 +236,7 @@ var schemas = map[string]reflect.Type{
 	"JudgeReading": reflect.TypeFor[council.JudgeReading](), "Exclusion": reflect.TypeFor[council.Exclusion](),
 	"GateRequest": reflect.TypeFor[gate.Submission](), "GateIgnored": reflect.TypeFor[gate.Ignored](),
 	"GateReport": reflect.TypeFor[gate.Report](), "GateLeftOut": reflect.TypeFor[gate.LeftOut](),
-	"GateMember": reflect.TypeFor[gate.Member](), "GateFinding": reflect.TypeFor[gate.Finding](),
+	"GateMember": reflect.TypeFor[gate.MemberReport](), "GateFinding": reflect.TypeFor[gate.Finding](),
 	"GateVote": reflect.TypeFor[gate.Vote](), "GateWording": reflect.TypeFor[gate.Wording](),
 	"TaskResult":   reflect.TypeFor[council.TaskResult](),
 	"Convening":    reflect.TypeFor[httpapi.Convening](),

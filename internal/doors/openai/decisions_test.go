@@ -123,10 +123,10 @@ func TestDecisionOfFewSeats(t *testing.T) {
 func TestDecisionWithTypedChoices(t *testing.T) {
 	var shown sync.Map
 	model := simllm.Model{Name: "typed", Reply: func(task simllm.Task) (string, bool) {
-		for i, option := range task.Votes[0].Options {
+		for i, option := range task.Questions[0].Options {
 			shown.Store(option, true)
-			if option == "true (boolean)" || task.Votes[0].Labels[i] == "true (boolean)" {
-				return fmt.Sprintf(`{"q1":{"vote":%q}}`, task.Votes[0].Labels[i]), true
+			if option == "true (boolean)" || task.Questions[0].Labels[i] == "true (boolean)" {
+				return fmt.Sprintf(`{"q1":{"vote":%q}}`, task.Questions[0].Labels[i]), true
 			}
 		}
 		return "", true

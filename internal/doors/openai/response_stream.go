@@ -21,7 +21,7 @@ const draftStep = 1 << 24
 // These are the numbers of the events that begin a response. textBegins is also the number of an empty text.
 const (
 	responseBegins = iota
-	responseGoesOn
+	responseRunning
 	itemBegins
 	textBegins
 )
@@ -63,7 +63,7 @@ func newResponseStreamAfter(v *view, after int) *textStream {
 	t.textStream.event = t.event
 	begun := v.response(responseRuns)
 	t.next("response.created", responseBegins, responseEvent{Response: &begun})
-	t.next("response.in_progress", responseGoesOn, responseEvent{Response: &begun})
+	t.next("response.in_progress", responseRunning, responseEvent{Response: &begun})
 	return t.textStream
 }
 

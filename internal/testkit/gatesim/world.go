@@ -138,16 +138,16 @@ func Fill(ctx context.Context, cases []gate.Case, ask Ask) error {
 
 // Result says what a council did in a world.
 type Result struct {
-	Council gate.Score   // over the seeded diffs and half as many clean ones. FalseBlocks is over all clean diffs.
-	Members []gate.Score // the same for each member alone
-	Union   gate.Score   // if all findings were shown, and any blocking one blocked the diff
+	Council gate.Performance   // over the seeded diffs and half as many clean ones. FalseBlocks is over all clean diffs.
+	Members []gate.Performance // the same for each member alone
+	Union   gate.Performance   // if all findings were shown, and any blocking one blocked the diff
 	// Finders is the same if only findings of two members were shown.
-	Finders gate.Score
+	Finders gate.Performance
 	// PrecisionAbove and RecallAbove are the differences to the best member, by a paired bootstrap over diffs.
 	PrecisionAbove, RecallAbove stat.Estimate
 	// Merged compares pairs of findings of different members. Its precision is the share of merged pairs that are about
 	// one place, and its recall is the share of pairs about one place that are merged.
-	Merged gate.Score
+	Merged gate.Performance
 	// Invented counts quotes of reported findings that stand nowhere in their diff.
 	Invented  int
 	Dropped   int // quotes that the gate dropped
@@ -162,10 +162,10 @@ func Evaluate(cases []gate.Case) Result {
 		seeded = len(cases)
 	}
 	scored := min(len(cases), seeded+seeded/2) // how many cases the precision is about
-	council := make([]gate.Outcome, 0, len(cases))
-	union := make([]gate.Outcome, 0, len(cases))
-	finders := make([]gate.Outcome, 0, len(cases))
-	members := map[string][]gate.Outcome{}
+	council := make([]gate.CaseOutcome, 0, len(cases))
+	union := make([]gate.CaseOutcome, 0, len(cases))
+	finders := make([]gate.CaseOutcome, 0, len(cases))
+	members := map[string][]gate.CaseOutcome{}
 	var all pairs
 	for _, c := range cases {
 		about := About(c)
@@ -187,9 +187,9 @@ func Evaluate(cases []gate.Case) Result {
 		}
 		all.count(c)
 	}
-	score := func(name string, outcomes []gate.Outcome) gate.Score {
-		s := gate.NewScore(name, outcomes[:scored])
-		s.FalseBlocks = gate.NewScore(name, outcomes).FalseBlocks
+	score := func(name string, outcomes []gate.CaseOutcome) gate.Performance {
+		s := gate.NewPerformance(name, outcomes[:scored])
+		s.FalseBlocks = gate.NewPerformance(name, outcomes).FalseBlocks
 		return s
 	}
 	r.Council = score("council", council)
@@ -205,16 +205,16 @@ func Evaluate(cases []gate.Case) Result {
 	for _, id := range ids {
 		r.Members = append(r.Members, score(id, members[id]))
 	}
-	r.PrecisionAbove = above(r.Members, council[:scored], members, func(s gate.Score) stat.Estimate { return s.Precision },
-		func(o gate.Outcome) float64 { return float64(o.Shown) })
-	r.RecallAbove = above(r.Members, council[:scored], members, func(s gate.Score) stat.Estimate { return s.Recall },
-		func(o gate.Outcome) float64 { return float64(o.Planted) })
+	r.PrecisionAbove = above(r.Members, council[:scored], members, func(s gate.Performance) stat.Estimate { return s.Precision },
+		func(o gate.CaseOutcome) float64 { return float64(o.Shown) })
+	r.RecallAbove = above(r.Members, council[:scored], members, func(s gate.Performance) stat.Estimate { return s.Recall },
+		func(o gate.CaseOutcome) float64 { return float64(o.Planted) })
 	r.Merged = all.score()
 	return r
 }
 
 // shownIf returns the outcome of a rule that shows the findings of at least so many members.
-func shownIf(c gate.Case, finders int) gate.Outcome {
+func shownIf(c gate.Case, finders int) gate.CaseOutcome {
 	c.Report.Findings = slices.Clone(c.Report.Findings)
 	blocked := false
 	for i := range c.Report.Findings {
@@ -230,16 +230,16 @@ func shownIf(c gate.Case, finders int) gate.Outcome {
 // above returns the difference between the council and the best member. The argument of returns what found defects are
 // divided by.
 func above(
-	scores []gate.Score, council []gate.Outcome, members map[string][]gate.Outcome,
-	figure func(gate.Score) stat.Estimate, of func(gate.Outcome) float64,
+	scores []gate.Performance, council []gate.CaseOutcome, members map[string][]gate.CaseOutcome,
+	figure func(gate.Performance) stat.Estimate, of func(gate.CaseOutcome) float64,
 ) stat.Estimate {
-	value := func(s gate.Score) float64 {
+	value := func(s gate.Performance) float64 {
 		if v := figure(s).Value; v != nil {
 			return *v
 		}
 		return math.Inf(-1)
 	}
-	best := slices.MaxFunc(scores, func(a, b gate.Score) int {
+	best := slices.MaxFunc(scores, func(a, b gate.Performance) int {
 		return int(math.Copysign(1, value(a)-value(b)))
 	})
 	terms := make([][]float64, 0, len(council))
@@ -303,8 +303,8 @@ func (p *pairs) count(c gate.Case) {
 	p.right = append(p.right, float64(right))
 }
 
-func (p *pairs) score() gate.Score {
-	return gate.Score{
+func (p *pairs) score() gate.Performance {
+	return gate.Performance{
 		Name: "merging", Precision: stat.ClusteredShare(p.right, p.joined), Recall: stat.ClusteredShare(p.right, p.same),
 	}
 }
@@ -327,7 +327,7 @@ const Heading = "| world | precision / best member's | recall / best member's | 
 
 // Row returns a result as a row of a table.
 func (r Result) Row(name string) string {
-	best := func(of func(gate.Score) stat.Estimate) stat.Estimate {
+	best := func(of func(gate.Performance) stat.Estimate) stat.Estimate {
 		most := stat.Estimate{}
 		for _, s := range r.Members {
 			if e := of(s); e.Value != nil && (most.Value == nil || *e.Value > *most.Value) {
@@ -336,8 +336,8 @@ func (r Result) Row(name string) string {
 		}
 		return most
 	}
-	precision := func(s gate.Score) stat.Estimate { return s.Precision }
-	recall := func(s gate.Score) stat.Estimate { return s.Recall }
+	precision := func(s gate.Performance) stat.Estimate { return s.Precision }
+	recall := func(s gate.Performance) stat.Estimate { return s.Recall }
 	return fmt.Sprintf("| %s | %s / %s | %s / %s | %s | %s | %s, %s | %s, %s |", name,
 		number(r.Council.Precision.Value), number(best(precision).Value),
 		number(r.Council.Recall.Value), number(best(recall).Value),
