@@ -12,6 +12,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit/gatesim"
 )
 
 // parts is an expression for the steps and the parts of a session that are shown.
@@ -140,9 +141,7 @@ func TestReviewed(t *testing.T) {
 	t.Parallel()
 	models := members()
 	for i := range models {
-		r := simllm.BaseReviewing()
-		r.Tempted, r.FalseConfirms, r.FalseBlocks, r.BadQuote = 1, 1, 1, 0
-		models[i].Reviewing = &r
+		models[i].Reviewing = gatesim.Eager("").Reviewing
 	}
 	origin := daemon(t, nil, models...)
 	p := open(t, origin, beginAt(t, origin, "/v1/gate",

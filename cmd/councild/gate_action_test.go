@@ -14,6 +14,7 @@ import (
 
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/testkit/daemontest"
+	"github.com/councild/councild/internal/testkit/gatesim"
 )
 
 // tools skips a test if one of the programs is missing.
@@ -79,9 +80,7 @@ func TestGateAction(t *testing.T) {
 	tools(t, "git", "jq", "bash", "od")
 	var models []simllm.Model
 	for _, name := range []string{"a", "b", "c"} {
-		r := simllm.BaseReviewing()
-		r.Tempted, r.FalseConfirms, r.FalseBlocks, r.BadQuote = 1, 1, 1, 0
-		models = append(models, simllm.Model{Name: name, Reviewing: &r})
+		models = append(models, gatesim.Eager(name))
 	}
 	const token = "a-token-of-sixteen-and-more"
 	d := daemontest.Start(t, map[string]string{

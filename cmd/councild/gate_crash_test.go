@@ -19,6 +19,7 @@ import (
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
+	"github.com/councild/councild/internal/testkit/gatesim"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -34,11 +35,9 @@ func TestFaultF73GateAfterKillNine(t *testing.T) {
 	const seats, latency = 4, 40 * time.Millisecond
 	var models []simllm.Model
 	for i := range seats {
-		r := simllm.BaseReviewing()
-		r.Tempted, r.FalseConfirms, r.FalseBlocks, r.BadQuote = 1, 1, 1, 0
-		models = append(models, simllm.Model{
-			Name: fmt.Sprintf("lab%d/m", i), Reviewing: &r, Latency: simllm.Latency{Median: latency, Sigma: 0.5},
-		})
+		m := gatesim.Eager(fmt.Sprintf("lab%d/m", i))
+		m.Latency = simllm.Latency{Median: latency, Sigma: 0.5}
+		models = append(models, m)
 	}
 	sim, dir := daemontest.Provider(t, models...), t.TempDir()
 	requests := func() (n int) {

@@ -12,37 +12,15 @@ import (
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/spend"
 	"github.com/councild/councild/internal/testkit/daemontest"
+	"github.com/councild/councild/internal/testkit/gatesim"
 )
-
-const refund = `diff --git a/pay/refund.go b/pay/refund.go
-index 1111111..2222222 100644
---- a/pay/refund.go
-+++ b/pay/refund.go
-@@ -46,4 +46,5 @@ func remove(id string) {
- 	i := slices.IndexFunc(refunds, func(r Refund) bool {
- 		return r.ID == id
- 	})
--	check(i)
-+	i = max(i, 0)
-+	refunds = append(refunds[:i], refunds[i+1:]...)
-`
 
 // reviewers is a provider of the models a/one, b/two and c/three. The first reports a place in each change, and the
 // others confirm it as blocking. The model d/four rejects everything.
 func reviewers(t *testing.T) *simllm.Running {
 	t.Helper()
-	var models []simllm.Model
-	for i, name := range []string{"a/one", "b/two", "c/three", "d/four"} {
-		r := simllm.BaseReviewing()
-		r.Tempted, r.FalseConfirms, r.FalseBlocks, r.BadQuote = 0, 1, 1, 0
-		if i == 0 {
-			r.Tempted = 1
-		}
-		if i == 3 {
-			r.FalseConfirms = 0
-		}
-		models = append(models, simllm.Model{Name: name, Reviewing: &r})
-	}
+	models := gatesim.OneFinder("a/one", "b/two", "c/three", "d/four")
+	models[3].Reviewing.FalseConfirms = 0
 	return daemontest.Provider(t, models...)
 }
 
@@ -58,7 +36,7 @@ func TestGate(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("change.diff", refund)
+	write("change.diff", gatesim.Refund)
 	for name, at := range map[string][]string{"here": nil, "at a daemon": {"--server", d.URL()}} {
 		args := append([]string{"gate", "--diff", "change.diff"}, at...)
 		code, stdout, stderr := command(t, args...)
@@ -123,9 +101,9 @@ func TestGateIsUndecided(t *testing.T) {
 		args   []string
 		reason string
 	}{
-		"a low limit":               {refund, []string{"--max-cost-usd", "0.000001"}, "Nothing was asked. --max-cost-usd: "},
-		"too large for the members": {strings.Replace(refund, "max(i, 0)", strings.Repeat("x", 2000), 1), nil, "The diff is too large: "},
-		"too large for a body":      {strings.Replace(refund, "max(i, 0)", strings.Repeat("x", 1<<20), 1), nil, "too large|larger than"},
+		"a low limit":               {gatesim.Refund, []string{"--max-cost-usd", "0.000001"}, "Nothing was asked. --max-cost-usd: "},
+		"too large for the members": {strings.Replace(gatesim.Refund, "max(i, 0)", strings.Repeat("x", 2000), 1), nil, "The diff is too large: "},
+		"too large for a body":      {strings.Replace(gatesim.Refund, "max(i, 0)", strings.Repeat("x", 1<<20), 1), nil, "too large|larger than"},
 	} {
 		if err := os.WriteFile(file, []byte(tt.diff), 0o600); err != nil {
 			t.Fatal(err)
@@ -157,7 +135,7 @@ func TestGateFails(t *testing.T) {
 	sim := reviewers(t)
 	daemontest.Setenv(t, map[string]string{"BASE_URL": sim.URL(), "MODELS": "a/one,b/two", "DATA_DIR": "off"})
 	t.Chdir(t.TempDir())
-	for name, text := range map[string]string{"x.diff": refund, "empty.diff": "\n", "prose.diff": "What is this?", "ignore.txt": "0123456789abcdef:1\n"} {
+	for name, text := range map[string]string{"x.diff": gatesim.Refund, "empty.diff": "\n", "prose.diff": "What is this?", "ignore.txt": "0123456789abcdef:1\n"} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -93,7 +93,7 @@ func TestGateTrialFails(t *testing.T) {
 	fails("--trial goes without", "--server", "http://127.0.0.1:1")
 	write("a.diff", "What is this?")
 	fails("a.diff: ")
-	write("a.diff", refund)
+	write("a.diff", gatesim.Refund)
 	fails("Set LLM_COUNCIL_MAX_OUTPUT_TOKENS")
 	write("a.json", `{"defects": [{"file": "pay/other.go", "start": 1}]}`)
 	fails("a.json: defect 1 needs a file of the diff")

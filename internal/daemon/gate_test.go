@@ -18,6 +18,7 @@ import (
 	"github.com/councild/councild/internal/spend"
 	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
+	"github.com/councild/councild/internal/testkit/gatesim"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -26,20 +27,6 @@ func changeOf(payer, more string) string {
 	diff, _ := json.Marshal(fmt.Sprintf("diff --git a/pay.go b/pay.go\n--- a/pay.go\n+++ b/pay.go\n@@ -1,2 +1,3 @@\n package pay\n"+
 		"-var old = 1\n+var payerOfThis = %q\n+var amount = old * 2\n", payer))
 	return fmt.Sprintf(`{%s"diff":%s}`, more, diff)
-}
-
-// reviewers are models of which the first reports a place in each change, and all others confirm it as blocking.
-func reviewers(names ...string) []simllm.Model {
-	models := make([]simllm.Model, len(names))
-	for i, name := range names {
-		r := simllm.BaseReviewing()
-		r.Tempted, r.FalseConfirms, r.FalseBlocks, r.BadQuote = 0, 1, 1, 0
-		if i == 0 {
-			r.Tempted = 1
-		}
-		models[i] = simllm.Model{Name: name, Reviewing: &r}
-	}
-	return models
 }
 
 func reportOf(t *testing.T, d *daemontest.Daemon, body string) (r gate.Report) {
@@ -53,7 +40,7 @@ func reportOf(t *testing.T, d *daemontest.Daemon, body string) (r gate.Report) {
 
 // The daemon keeps the votes on each finding, without texts. A file that cannot be written loses no session.
 func TestGateVotesAreKept(t *testing.T) {
-	sim := daemontest.Provider(t, reviewers("lab/a", "firm/b", "other/c")...)
+	sim := daemontest.Provider(t, gatesim.OneFinder("lab/a", "firm/b", "other/c")...)
 	env := map[string]string{"BASE_URL": sim.URL(), "MODELS": "lab/a,firm/b,other/c", "DATA_DIR": t.TempDir()}
 	d := daemontest.Start(t, env)
 	path := d.Config.GateFile()
@@ -129,10 +116,7 @@ func TestGateOfARoster(t *testing.T) {
 // in the middle of a review makes the verdict undecided.
 func TestFaultF74GateUnderHardLimits(t *testing.T) {
 	testkit.Slow(t)
-	models := reviewers("a", "b", "c")
-	for i := range models {
-		models[i].Reviewing.Tempted = 1
-	}
+	models := []simllm.Model{gatesim.Eager("a"), gatesim.Eager("b"), gatesim.Eager("c")}
 	b := daemontest.Bill(t, 7, models...)
 	d := daemontest.Start(t, hardSettings(b, map[string]string{"MAX_COST_USD": "1", "TIMEOUT": "60s"}))
 	var e spend.Estimate
@@ -190,7 +174,7 @@ func TestFaultF74GateUnderHardLimits(t *testing.T) {
 
 // The page and the lists show a review as they show other sessions.
 func TestGateIsListed(t *testing.T) {
-	sim := daemontest.Provider(t, reviewers("a", "b", "c")...)
+	sim := daemontest.Provider(t, gatesim.OneFinder("a", "b", "c")...)
 	d := daemontest.Start(t, map[string]string{"BASE_URL": sim.URL(), "MODELS": "a,b,c", "DATA_DIR": "off"})
 	r := reportOf(t, d, changeOf("ada", ""))
 	for path, want := range map[string]string{

@@ -16,25 +16,12 @@ import (
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/spend"
+	"github.com/councild/councild/internal/testkit/gatesim"
 	"github.com/google/go-cmp/cmp"
 )
 
-// refund is a change with one hunk.
-const refund = `diff --git a/pay/refund.go b/pay/refund.go
-index 1111111..2222222 100644
---- a/pay/refund.go
-+++ b/pay/refund.go
-@@ -46,4 +46,5 @@ func remove(id string) {
- 	i := slices.IndexFunc(refunds, func(r Refund) bool {
- 		return r.ID == id
- 	})
--	check(i)
-+	i = max(i, 0)
-+	refunds = append(refunds[:i], refunds[i+1:]...)
-`
-
 // changeBody is a body of POST /v1/gate.
-var changeBody = `{"diff":` + quoted(refund) + `}`
+var changeBody = `{"diff":` + quoted(gatesim.Refund) + `}`
 
 func quoted(text string) string {
 	data, _ := json.Marshal(text)
@@ -44,9 +31,9 @@ func quoted(text string) string {
 // reviewing returns a model that reports a place in every hunk, and calls it blocking. It confirms the findings of
 // others with the probability confirms.
 func reviewing(name string, confirms float64) simllm.Model {
-	r := simllm.BaseReviewing()
-	r.Tempted, r.FalseBlocks, r.BadQuote, r.FalseConfirms = 1, 1, 0, confirms
-	return simllm.Model{Name: name, Reviewing: &r}
+	m := gatesim.Eager(name)
+	m.Reviewing.FalseConfirms = confirms
+	return m
 }
 
 // finder and silent are models that report a place and nothing.
@@ -73,13 +60,9 @@ func startGate(t *testing.T, models []simllm.Model, mutate ...func(*httpapi.Opti
 }
 
 // reviewed sends a body to POST /v1/gate and returns the report.
-func (s *server) reviewed(t *testing.T, body string, headers ...string) (r gate.Report) {
+func (s *server) reviewed(t *testing.T, body string, headers ...string) gate.Report {
 	t.Helper()
-	resp, data := s.Call(t, "POST", "/v1/gate", body, headers...)
-	if err := json.Unmarshal(data, &r); err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("%.200s: %d %s", body, resp.StatusCode, data)
-	}
-	return r
+	return post[gate.Report](t, s, "/v1/gate", body, headers...)
 }
 
 // A finding that the models of other makers confirm as blocking blocks the change. The session is like the others.
@@ -135,7 +118,7 @@ func TestGatePasses(t *testing.T) {
 	if r := s.reviewed(t, changeBody); r.Verdict != gate.Pass || len(r.Findings) != 0 || requests(s) != 3 {
 		t.Errorf("%d requests, %+v", requests(s), r)
 	}
-	lock := strings.ReplaceAll(refund, "pay/refund.go", "go.sum")
+	lock := strings.ReplaceAll(gatesim.Refund, "pay/refund.go", "go.sum")
 	if r := s.reviewed(t, `{"diff":`+quoted(lock)+`}`); r.Verdict != gate.Pass || len(r.LeftOut) != 1 || requests(s) != 3 {
 		t.Errorf("%d requests, %+v", requests(s), r)
 	}
@@ -239,7 +222,7 @@ func TestGateUnderAHardLimit(t *testing.T) {
 // A request that cannot be reviewed is refused with a fix before any call. The estimate refuses the same requests.
 func TestGateRefuses(t *testing.T) {
 	s := startGate(t, []simllm.Model{finder("a/one"), finder("b/two")})
-	change := `"diff":` + quoted(refund)
+	change := `"diff":` + quoted(gatesim.Refund)
 	for body, want := range map[string][2]string{
 		`{"diff":""}`:                                                            {"diff", "git diff"},
 		`{"diff":"What is this?"}`:                                               {"diff", "git diff"},
@@ -278,7 +261,7 @@ func TestGateOnceAsEstimated(t *testing.T) {
 		e.Mode != council.ModeTask || e.ByMode != nil || e.ByStage["stage2"].Calls != 3 {
 		t.Errorf("%s", data)
 	}
-	lock := `{"diff":` + quoted(strings.ReplaceAll(refund, "pay/refund.go", "go.sum")) + `}`
+	lock := `{"diff":` + quoted(strings.ReplaceAll(gatesim.Refund, "pay/refund.go", "go.sum")) + `}`
 	if _, data := s.Call(t, "POST", "/v1/council/estimate", lock); json.Unmarshal(data, &e) != nil || e.Calls != 0 {
 		t.Errorf("%s", data)
 	}

@@ -58,13 +58,9 @@ func ballotOf(name string, task simllm.Task) string {
 const pairBody = `{"question":"Why is the sky blue?","answers":[{"id":"a","text":"one","author":"lab/x"},{"id":"b","text":"two"}]}`
 
 // judged sends a body to POST /v1/judge and returns the result.
-func (s *server) judged(t *testing.T, body string, headers ...string) (j council.Judgement) {
+func (s *server) judged(t *testing.T, body string, headers ...string) council.Judgement {
 	t.Helper()
-	resp, data := s.Call(t, "POST", "/v1/judge", body, headers...)
-	if err := json.Unmarshal(data, &j); err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("%s: %d %s", body, resp.StatusCode, data)
-	}
-	return j
+	return post[council.Judgement](t, s, "/v1/judge", body, headers...)
 }
 
 // Two answers get one vote of each judge that keeps to it, and the result says why the others have none.

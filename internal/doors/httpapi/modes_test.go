@@ -27,14 +27,20 @@ func numbers() (models []simllm.Model) {
 	return models
 }
 
-// ask begins a session, waits for its end and returns it.
-func (s *server) ask(t *testing.T, body string, headers ...string) (session council.Session) {
+// post sends a body and returns the result, which must come with status 200.
+func post[T any](t *testing.T, s *server, path, body string, headers ...string) (result T) {
 	t.Helper()
-	resp, data := s.Call(t, "POST", "/v1/council", body, headers...)
-	if err := json.Unmarshal(data, &session); err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("%s: %d %s", body, resp.StatusCode, data)
+	resp, data := s.Call(t, "POST", path, body, headers...)
+	if err := json.Unmarshal(data, &result); err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%.200s: %d %s", body, resp.StatusCode, data)
 	}
-	return session
+	return result
+}
+
+// ask begins a session, waits for its end and returns it.
+func (s *server) ask(t *testing.T, body string, headers ...string) council.Session {
+	t.Helper()
+	return post[council.Session](t, s, "/v1/council", body, headers...)
 }
 
 // Each mode runs its stages and no others, and says whose text the answer is.
