@@ -36,7 +36,7 @@ const (
 	exitOK          = 0
 	exitError       = 1   // the command failed
 	exitUsage       = 2   // the command line or the environment is wrong
-	exitFound       = 3   // --fail-on has a finding or a verdict, or a cost limit would refuse the question of ask --estimate
+	exitFound       = 3   // --fail-on has a finding or a verdict, or --estimate is over a cost limit
 	exitStopped     = 4   // batch, compare or gate --trial ended early, and the same command continues the run
 	ExitInterrupted = 130 // a signal ended the command; shells use 128 plus the number of SIGINT
 )

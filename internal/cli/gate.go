@@ -41,8 +41,9 @@ type gateCmd struct {
 func (gateCmd) Help() string {
 	return "Example: git diff origin/main...HEAD | councild gate\n\nMembers look for defects, and reviewers confirm or " +
 		"reject the findings of others without knowing who found them. A finding blocks if models of three makers, and " +
-		"most of those behind it, call it blocking. Measure with --trial before you let it block. The models can be wrong, and a change can talk to them: never make " +
-		"this the only check. Ctrl-C cancels the review, because calls cost money.\n\n" + exitCodes
+		"most of those behind it, call it blocking. Measure with --trial before you let it block. The models can be " +
+		"wrong, and a change can talk to them: never make this the only check. Ctrl-C cancels the review, because " +
+		"calls cost money.\n\n" + exitCodes
 }
 
 // Run has a council review a change, and writes the report.
@@ -206,8 +207,8 @@ func (c gateCmd) request(ctx context.Context, stdin io.Reader) (r gate.Request, 
 	return r, tooLong, err
 }
 
-// readGateFile reads the file that a flag names, or the standard input if path is "" or "-". Bytes that are no UTF-8 are
-// replaced, because a diff can hold any text.
+// readGateFile reads the file that a flag names, or the standard input if path is "" or "-". Bytes that are not UTF-8
+// are replaced, because a diff can hold any text.
 func readGateFile(ctx context.Context, stdin io.Reader, flag, path string, most int) (string, error) {
 	in := stdin
 	if path != "" && path != "-" || stdin == nil {

@@ -45,7 +45,7 @@ type gateTrial struct {
 	file   *os.File
 
 	mu   sync.Mutex
-	left float64 // the money that is neither spent nor held, in US dollars
+	left float64 // the money that is neither spent nor reserved, in US dollars
 	cost float64 // in US dollars
 	bad  error   // the first error
 }
@@ -53,7 +53,8 @@ type gateTrial struct {
 // trial measures the council with the diffs of a directory.
 func (c gateCmd) trial(ctx context.Context, std IO, cfg config.Config) (err error) {
 	if c.Diff != "" || c.Server != "" || c.FailOn != "" || c.Sarif != "" {
-		return usageError{errors.New("--trial goes without --diff, --server, --fail-on and --sarif: leave them out")}
+		return usageError{errors.New("--trial cannot be combined with --diff, --server, --fail-on or --sarif: " +
+			"leave them out")}
 	}
 	if err := cfg.RequireCouncil(); err != nil {
 		return usageError{err}
@@ -244,7 +245,7 @@ func (t *gateTrial) run(ctx context.Context, path string, limit float64) (err er
 	return nil
 }
 
-// hold holds the money for a review. It returns false if too little is left, or after an error.
+// hold reserves the money for a review. It returns false if too little is left, or after an error.
 func (t *gateTrial) hold(bound float64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

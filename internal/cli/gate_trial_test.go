@@ -90,7 +90,7 @@ func TestGateTrialFails(t *testing.T) {
 		}
 	}
 	fails("has no file NAME.diff: put diffs there")
-	fails("--trial goes without", "--server", "http://127.0.0.1:1")
+	fails("--trial cannot be combined", "--server", "http://127.0.0.1:1")
 	write("a.diff", "What is this?")
 	fails("a.diff: ")
 	write("a.diff", gatesim.Refund)

@@ -125,7 +125,7 @@ func serveMCP(ctx context.Context, std IO, cfg config.Config, o client.Options, 
 }
 
 // sessionTimes asks a daemon how long a session may take, and how long it can be read after its end. The retention is 0
-// if the daemon does not answer, or is of a version that does not say it. The client is then offered no tasks.
+// if the daemon does not answer, or if its version does not say it. The client is then offered no tasks.
 func sessionTimes(ctx context.Context, o client.Options) (timeout, retention time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()

@@ -345,7 +345,7 @@ func (c Config) EvidenceFile() (path string, named bool) {
 	return c.file("evidence.jsonl")
 }
 
-// GateFile returns the file with the votes of reviews of changes, or "" for none.
+// GateFile returns the file with the votes of the gate, or "" for none.
 func (c Config) GateFile() string {
 	if !c.KeepsRecords() {
 		return ""

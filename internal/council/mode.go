@@ -18,7 +18,7 @@ const (
 	ModeSingle    Mode = "single"    // Only one member is asked.
 	// ModeJudge only reviews answers that are given. It has a ranking, and no answer. No council has this mode.
 	ModeJudge Mode = "judge"
-	// ModeTask carries out a Task. It has the task's result, and no answer. No council has this mode.
+	// ModeTask carries out a Task. The session has the task's result and no answer. A council cannot have this mode.
 	ModeTask Mode = "task"
 )
 

@@ -68,7 +68,7 @@ type Plan struct {
 	Excluded []Exclusion `json:"excluded,omitzero"`
 	// Warnings are the warnings that the session has when it begins.
 	Warnings []Warning `json:"warnings"`
-	// Task is set if the stages are rounds of a Task. The plan then has no conversation but a short preview.
+	// Task is set if the stages are rounds of a Task. The conversation is then only a short preview of the task.
 	Task *TaskPlan `json:"task,omitempty"`
 	// Door is Submission.Door, or empty.
 	Door Door `json:"door,omitempty"`

@@ -2,9 +2,9 @@ package council
 
 import "encoding/json"
 
-// A Task is work that the seats of a council do beside answering questions. It has up to two rounds. In each round, a
-// seat gets a prompt of its own and replies once. Code makes the result from the replies. Implementations keep no state
-// and are safe for concurrent use, so that any process can continue a session.
+// A Task is work for the seats of a council that is not an answer to a question. It has up to two rounds. In each
+// round, a seat gets a prompt of its own and replies once. Code makes the result from the replies. Implementations keep
+// no state and are safe for concurrent use, so that any process can continue a session.
 type Task interface {
 	// Prompts returns the versions of the prompts that this version of councild can send. The first two are those of new
 	// plans: the prompts of round 1 and of round 2.

@@ -40,7 +40,7 @@ type EngineOptions struct {
 	// Evidence stores evidence on whole sessions. If it is nil, neither reviewers nor people are asked for any.
 	Evidence *evidence
 	Outbox   *consent.Outbox // nil sends no events
-	// GateVotes stores the votes of reviews of changes. If it is nil, they are not stored.
+	// GateVotes stores the votes of the gate. If it is nil, they are not stored.
 	GateVotes *gateVotes
 	Log       *slog.Logger
 	// Keep wraps the Completer that makes the calls of all sessions. If Keep is nil, that Completer is used as it is.

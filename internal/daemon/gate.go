@@ -50,7 +50,7 @@ type gateVote struct {
 	Severity gate.Severity `json:"severity"`
 }
 
-// gateLines returns the lines of a session of the gate.
+// gateLines returns the lines about a session in which a change was reviewed.
 func gateLines(plan council.Plan, session *council.Session) (lines [][]byte, err error) {
 	report, err := gate.ReportOf(session)
 	if err != nil {
@@ -90,7 +90,7 @@ type gateVotes struct {
 	store *store.Store
 }
 
-// newGateVotes returns nil if the settings keep no such file.
+// newGateVotes returns nil if the settings say that no votes are kept.
 func newGateVotes(cfg config.Config, on disk.Disk, log *slog.Logger) *gateVotes {
 	path := cfg.GateFile()
 	if path == "" {
@@ -101,8 +101,8 @@ func newGateVotes(cfg config.Config, on disk.Disk, log *slog.Logger) *gateVotes 
 	}}
 }
 
-// keep stores the votes of a session. After an error, the session is complete all the same, and the log has the error.
-// If the daemon dies before the end of the session is stored, the next daemon stores the same votes again.
+// keep stores the votes of a session. An error does not fail the session, and is only logged. If the daemon dies before
+// the end of the session is stored, the next daemon stores the same votes again.
 func (g *gateVotes) keep(ctx context.Context, plan council.Plan, session *council.Session) {
 	if g == nil || session.Task == nil || session.Task.Name != gate.TaskName {
 		return

@@ -148,7 +148,7 @@ func TestFaultF74GateUnderHardLimits(t *testing.T) {
 				t.Errorf("%d %s", status, data)
 			case r.Verdict == gate.Blocked:
 				blocked++
-			case r.Verdict == gate.Undecided && strings.Contains(r.Reason, "limit of cost"):
+			case r.Verdict == gate.Undecided && strings.Contains(r.Reason, "cost or token limit"):
 				short++
 			}
 		})

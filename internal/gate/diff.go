@@ -9,8 +9,8 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// Limits of a diff, in bytes. A diff beyond the first is refused. If the files that are reviewed have more than the
-// second, the members are not asked, and the verdict is Undecided.
+// Limits of a diff, in bytes. A diff with more than MaxDiffBytes is refused. If the files to review have more than
+// MaxReviewedBytes, no member is asked, and the verdict is Undecided.
 const (
 	MaxDiffBytes     = 8 << 20
 	MaxReviewedBytes = 256 << 10
@@ -36,7 +36,7 @@ type file struct {
 // line is one line of a hunk.
 type line struct {
 	sign byte // ' ', '+' or '-'
-	at   int  // the line of the new file. For a removed line, the line that follows it in the new file
+	at   int  // the number of the line in the new file, or for a removed line that of the line after it
 	hunk int
 	text string
 }
@@ -152,8 +152,8 @@ func (r *reader) step() []council.FieldError {
 	return nil
 }
 
-// readPath reads a path. Git quotes unusual paths. It writes a tab behind a path with blanks, and diff writes a time
-// there.
+// readPath reads a path. Git quotes unusual paths. Behind a path with blanks, git writes a tab. The program diff writes
+// a tab and a time.
 func readPath(text string) string {
 	if quoted, err := strconv.QuotedPrefix(text); err == nil && text[0] == '"' {
 		text, _ = strconv.Unquote(quoted) // a quoted prefix can be unquoted
@@ -163,8 +163,8 @@ func readPath(text string) string {
 	return text
 }
 
-// header reads the names in the first line about a file. They are ambiguous if they have blanks and differ. Other lines
-// then have the names.
+// header reads the two names in the first line about a file. If they have blanks and differ, the line is ambiguous, and
+// later lines tell the names.
 func (f *file) header(names string) {
 	if quoted, err := strconv.QuotedPrefix(names); err == nil && names[0] == '"' {
 		f.bare = strings.TrimPrefix(names, quoted+" ") == quoted
@@ -192,7 +192,7 @@ func (f *file) rename(from, to string) {
 
 const noFile = "/dev/null"
 
-// strip sets the names from names with prefixes. The prefixes of git are one letter that differs, and a slash.
+// strip sets the names of a file, without git's prefixes. A prefix is a letter and a slash. The two letters differ.
 func (f *file) strip(from, to string) {
 	prefixed := func(name string) bool { return len(name) > 2 && name[1] == '/' }
 	same := prefixed(from) && prefixed(to) && from[0] == to[0]

@@ -20,7 +20,7 @@ const (
 	leftNoLines   = "no changed lines"
 )
 
-// Limits of the lists of globs.
+// The most globs in a list, and the most bytes of a glob.
 const (
 	maxGlobs = 100
 	maxGlob  = 200
@@ -105,7 +105,7 @@ func matchGlob(glob, name string) bool {
 		glob += "**"
 	}
 	parts := strings.Split(name, "/")
-	reached := make([]bool, len(parts)+1) // reached[i]: the globs so far match the first i parts
+	reached := make([]bool, len(parts)+1) // reached[i] says that the globs so far match the first i parts
 	reached[0] = true
 	for want := range strings.SplitSeq(strings.TrimPrefix(glob, "/"), "/") {
 		next := make([]bool, len(parts)+1)

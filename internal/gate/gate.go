@@ -1,5 +1,5 @@
-// Package gate has the seats of a council review a change. Members look for defects, findings of different members are
-// merged, reviewers confirm or reject them without knowing who found them, and code computes the verdict. It makes no
+// Package gate has the seats of a council review a change. Members look for defects. Findings of different members are
+// merged. Reviewers confirm or reject them without knowing who found them, and code computes the verdict. It makes no
 // calls: the pipeline carries it out as a [council.Task].
 package gate
 
@@ -72,8 +72,8 @@ type Report struct {
 	Verdict   Verdict   `json:"verdict"`
 	Reason    string    `json:"reason"` // the verdict in one sentence
 	Findings  []Finding `json:"findings"`
-	// Dropped counts findings that were not used, by reason: "quote" if the quote stands nowhere in the diff, "form" if
-	// the finding could not be read, "limit" if it was beyond the allowed number.
+	// Dropped counts the findings that were not used, by reason. "quote": the quote stands nowhere in the diff. "form":
+	// the finding could not be read. "limit": the member reported too many.
 	Dropped map[string]int `json:"dropped"`
 	// LeftOut names the files that were not reviewed, with the reason: "lock file", "generated", "vendored", "binary",
 	// "excluded", "no changed lines".
@@ -110,7 +110,7 @@ type Finding struct {
 	End         int       `json:"end"`
 	Removed     bool      `json:"removed,omitempty"` // the quote has only removed lines
 	Quote       string    `json:"quote"`             // as it stands in the diff
-	Severity    Severity  `json:"severity"`          // as most makers say that stand behind the finding
+	Severity    Severity  `json:"severity"`          // what most of the makers behind the finding say
 	Confirmed   bool      `json:"confirmed"`         // more other makers stand behind it than reject it
 	Blocks      bool      `json:"blocks"`
 	Shown       bool      `json:"shown"`             // it is confirmed, not ignored, and within MaxFindings
@@ -170,7 +170,7 @@ func (Gate) Result(plan council.Plan, rounds []council.TaskRound) (json.RawMessa
 	return json.Marshal(c.report(plan, rounds))
 }
 
-// Check returns what is wrong with a request, apart from what all requests have.
+// Check returns what is wrong with the fields that only requests of the gate have.
 func (r Request) Check() []council.FieldError {
 	_, problems := r.read()
 	add := func(field, message, fix string) {
@@ -184,7 +184,7 @@ func (r Request) Check() []council.FieldError {
 	}
 	if len(r.Ignore) > maxIgnored {
 		add("ignore", fmt.Sprintf("%d given, at most %d are allowed", len(r.Ignore), maxIgnored),
-			"remove those that are repaired")
+			"remove the findings that are repaired")
 		return problems
 	}
 	for i, ignored := range r.Ignore {
@@ -239,12 +239,12 @@ type change struct {
 	files   []*file // the files that are reviewed
 	leftOut []LeftOut
 	text    string            // the diff of these files
-	most    int               // how many bytes of it the members may be asked to review
+	most    int               // the most bytes that members are asked to review
 	makers  map[string]string // by seat
 	twins   council.Twins
 }
 
-// tooLarge reports whether the members would not read the whole diff well.
+// tooLarge reports whether the diff is longer than what members are asked to review.
 func (c *change) tooLarge() bool { return len(c.text) > c.most }
 
 // open reads the request of a plan.
@@ -316,8 +316,8 @@ func (c *change) confirmCalls(plan council.Plan, groups []*group) (calls []counc
 }
 
 // slates returns the findings that each reviewer is shown, in its own order. They include those of its own model: its
-// votes on these do not count, but it can say that others are the same. A reviewer that is shown no finding of another
-// model has nothing to judge, and gets none.
+// votes on these do not count, but it can say that others are the same. If no finding is of another model, the reviewer
+// has nothing to judge, and is shown none.
 func slates(plan council.Plan, groups []*group) [][]*group {
 	reviewers := plan.Seats(council.KindTask2)
 	o := anonymize.Options{Seed: anonymize.SeedFor(plan.Seed, "gate"), ShowOwn: true}

@@ -45,7 +45,7 @@ func Markdown(r Report) []byte {
 	return []byte(b.String())
 }
 
-// figures returns the parts of the first line.
+// figures returns what follows the verdict in the first line.
 func figures(r Report) []string {
 	var blocks, shown, unconfirmed int
 	for _, f := range r.Findings {
@@ -117,7 +117,7 @@ func names(seats []string) string {
 	return strings.Join(names, ", ")
 }
 
-// maxNamed is how many files that were left out Markdown names.
+// maxNamed is how many of the files that were not reviewed are named.
 const maxNamed = 20
 
 // notes says what was left out, dropped and missed.
@@ -147,7 +147,7 @@ func notes(r Report) (notes []string) {
 	return notes
 }
 
-// code returns a text of one line as code. In code, nothing has a meaning.
+// code returns a text of one line as code, where Markdown has no effect.
 func code(text string) string {
 	fence := "`"
 	for strings.Contains(text, fence) {
@@ -159,8 +159,8 @@ func code(text string) string {
 	return fence + noCommand(text) + fence
 }
 
-// Words that have no meaning in Markdown stand as they are. That excludes also words which GitHub makes links of, such
-// as www.example.com, GH-1 and the hashes of commits.
+// plainWord matches words that mean nothing in Markdown. specialWord matches those of them that GitHub turns into
+// links, such as www.example.com, GH-1 and the hashes of commits.
 var (
 	plainWord   = regexp.MustCompile(`^[\pL\pM\pN.,;:!?'"()/-]*$`)
 	specialWord = regexp.MustCompile(`(?i)www\.|://|:.*:|[a-z]-\d|[0-9a-f]{7}|^\d*[-.)]+$`)
@@ -187,5 +187,5 @@ func prose(text string) string {
 	return strings.Join(out, " ")
 }
 
-// noCommand breaks what GitHub's runners read as a command wherever it stands in a line of output.
+// noCommand breaks "##[", which GitHub's runners read as a command anywhere in a line of output.
 func noCommand(text string) string { return strings.ReplaceAll(text, "##[", "# #[") }

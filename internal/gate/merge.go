@@ -35,7 +35,7 @@ func (c *change) compare(a, b *finding) int {
 	)
 }
 
-// merge groups the findings of different members that describe the same defect, as far as the texts show it.
+// merge groups findings of different members whose texts show that they describe the same defect.
 func (c *change) merge(found []*finding) []*group {
 	found = slices.Clone(found)
 	slices.SortFunc(found, c.compare)
@@ -108,7 +108,7 @@ func shared(a, b map[string]bool) float64 {
 }
 
 // link divides n things into groups by complete linkage: in a group, each pair is alike. Pairs that are more alike are
-// joined first. The things of a group, and the groups by their first things, are in ascending order.
+// joined first. Each group is in ascending order, and so are the groups by their first things.
 func link(n int, alike func(i, j int) float64) [][]int {
 	type pair struct {
 		i, j  int
@@ -166,14 +166,15 @@ func allLinked(a, b []int, scores [][]float64) bool {
 	return true
 }
 
-// join merges groups that reviewers call the same: at least two makers, and most makers that saw both.
+// join merges groups that reviewers call the same. At least two makers must say so, and more than half of those that
+// saw both.
 func (c *change) join(groups []*group, ballots []ballot) []*group {
 	agreed := func(i, j int) float64 {
 		a, b := groups[i], groups[j]
 		if slices.ContainsFunc(a.found, func(f *finding) bool { return b.by(nil, f.seat) }) {
 			return 0 // The findings of one member never merge.
 		}
-		says := map[string]bool{} // by the maker of each reviewer that saw both
+		says := map[string]bool{} // by maker, of the reviewers that saw both
 		for _, ballot := range ballots {
 			if ballot.shown[a.id] && ballot.shown[b.id] {
 				maker := c.makers[ballot.seat]

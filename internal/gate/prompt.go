@@ -62,7 +62,7 @@ const confirmTask = "Vote on each finding: \"confirm\", \"reject\", or \"unsure\
 	`"severity": "<blocking or advisory>"}], "same": [["<a name>", "<another name>"]]}` +
 	"\n```"
 
-// object returns the JSON Schema of an object with these members, in the order in which models write them. It uses only
+// object returns the JSON Schema of an object with these members. Models write them in this order. The schema uses only
 // what providers support in strict mode.
 func object(members ...[2]string) string {
 	properties := make([]string, len(members))

@@ -14,9 +14,9 @@ import (
 // minQuote is the fewest characters of a folded quote that can show where a defect is.
 const minQuote = 12
 
-// place is a run of lines of a file.
+// place is a range of lines in a file.
 type place struct {
-	side     int // of the file's sides
+	side     int // the index in file.sides
 	from, to int // indices of lines in file.lines, both included
 }
 
@@ -126,8 +126,8 @@ func (f *file) called(name string) bool {
 	return slices.Contains([]string{f.name, f.old, "a/" + f.old, "b/" + f.name}, name)
 }
 
-// locate returns where a quote stands. Of several places in the named file, the one closest to the line is taken. If
-// the quote stands only in other files, it must stand there once. It returns false if the quote proves no place.
+// locate returns where a quote stands. If the named file has several such places, locate takes the one closest to the
+// line. If the named file has none, the quote must stand exactly once in the other files. Otherwise it returns false.
 func (c *change) locate(name, quote string, number int) (f *file, at place, ok bool) {
 	folded := foldLines(quote)
 	if len(quote) > maxQuote || utf8.RuneCountInString(folded) < minQuote {
@@ -201,7 +201,7 @@ func (f *file) quote(p place) string {
 	return cut(strings.Join(lines, "\n"), maxQuote)
 }
 
-// cut returns at most n bytes of a text, and no half character.
+// cut returns the first n bytes of a text, without a partial character at the end.
 func cut(text string, n int) string {
 	if len(text) <= n {
 		return text
@@ -209,8 +209,8 @@ func cut(text string, n int) string {
 	return strings.ToValidUTF8(text[:n], "")
 }
 
-// fingerprint identifies a place by the file and the folded lines. If the same lines stand at several places of the
-// diff, it counts them. It stays the same when the lines move.
+// fingerprint identifies a place by the file and the folded lines, so it stays the same when the lines move. A number
+// tells places with the same lines apart.
 func (f *file) fingerprint(p place) string {
 	run := f.run(p)
 	lines := make([]string, len(run))

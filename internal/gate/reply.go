@@ -37,9 +37,9 @@ const (
 	droppedLimit = "limit"
 )
 
-// readObject reads the object of a reply that has the member key, and stores it in object. The object may stand
-// anywhere in the reply. Of several objects that begin with this member, the last counts. It works in time linear in
-// the reply.
+// readObject finds the JSON object in a reply that has the member key, and stores it in object. There may be text
+// around it. If several objects begin with this member, the last one counts. The time is linear in the length of the
+// reply.
 func readObject(text, key string, object any) bool {
 	if len(text) > maxReply {
 		return false
@@ -58,7 +58,7 @@ func readObject(text, key string, object any) bool {
 	return false
 }
 
-// lastObject returns where the last object begins whose first member is key, or -1.
+// lastObject returns where the last object begins that has key as its first member, or -1.
 func lastObject(text, key string) int {
 	i := strings.LastIndex(text, `"`+key+`"`)
 	before := strings.TrimRight(text[:max(i, 0)], " \t\r\n")
@@ -180,7 +180,7 @@ func readBallot(seat, text string, shown map[string]bool) (ballot, bool) {
 // maxSame is how many lists of same findings of one reviewer are used.
 const maxSame = 50
 
-// readSame reads the lists of findings that are the same. Without a list of lists, no findings are.
+// readSame reads the lists of findings that are the same. If the text is not a list of lists, it returns none.
 func readSame(text json.RawMessage, shown map[string]bool) (same [][]string) {
 	var lists [][]string
 	_ = json.Unmarshal(text, &lists)
@@ -202,7 +202,7 @@ func clean(text string, n int) string {
 	var b strings.Builder
 	blank := false
 	for _, r := range text {
-		if b.Len()+8 > n { // A blank, the longest character and the ellipsis have 8 bytes.
+		if b.Len()+8 > n { // A blank, the longest character and the ellipsis have 8 bytes together.
 			return b.String() + "…"
 		}
 		if unicode.IsSpace(r) || !unicode.IsPrint(r) {

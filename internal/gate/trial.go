@@ -67,7 +67,7 @@ func ReadCases(dir fs.FS) (cases []Case, err error) {
 			d.File = path.Clean(d.File)
 			d.End = max(d.End, d.Start)
 			if d.Start < 1 || !strings.Contains(c.Diff, d.File) {
-				return nil, fmt.Errorf("%s.json: defect %d needs a file of the diff, and its first line", c.Name, i+1)
+				return nil, fmt.Errorf("%s.json: defect %d needs a file of the diff, and the first line", c.Name, i+1)
 			}
 		}
 		cases = append(cases, c)
@@ -228,9 +228,9 @@ func NewTrial(cases []Case) Trial {
 	return t
 }
 
-// These sizes let a trial answer its two questions. With enoughDefects, a test at 5 % finds a difference of 10 points
-// of recall with a probability of 80 %, if the council and a member differ about 30 % of the defects. enoughClean lets
-// one false block be compatible with less than 10 %.
+// These sizes let a trial answer its two questions. With enoughDefects, a test at the level of 5 % finds a difference
+// of 10 points of recall with a probability of 80 %. This assumes that the council and a member differ in about 30 % of
+// the defects. With enoughClean clean diffs, of which one is blocked, the upper limit is below 10 %.
 const (
 	enoughDefects = 233
 	enoughClean   = 60

@@ -10,7 +10,7 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// The fewest makers without which there is no verdict, and without which nothing blocks.
+// minMakers is how many makers a verdict needs. minToBlock is how many must call a finding blocking, so that it blocks.
 const (
 	minMakers  = 2
 	minToBlock = 3
@@ -54,7 +54,7 @@ func (t *tally) note(r council.TaskReply) bool {
 	return r.Error == nil
 }
 
-// fail notes why a seat did not deliver. The first reason of a seat stays.
+// fail notes why a seat has no result. Of several reasons, the first is kept.
 func (t *tally) fail(seat string, why *council.Failure) {
 	m := t.member(seat)
 	m.Error = cmp.Or(m.Error, why)
@@ -220,8 +220,8 @@ func (c *change) judge(g *group, ballots []ballot) judgement {
 	return j
 }
 
-// vote returns the vote of a reviewer on a finding. If the finding was shown to it as several, a confirmation counts
-// before a rejection. It returns false if the reviewer's model found it, or if the reviewer did not vote on it.
+// vote returns the vote of a reviewer on a finding. If the reviewer saw the finding as several ones, a confirmation
+// counts before a rejection. It returns false if the reviewer's model found it, or if the reviewer did not vote on it.
 func (c *change) vote(b ballot, g *group) (vote Vote, ok bool) {
 	if g.by(c.twins, b.seat) {
 		return vote, false
@@ -236,7 +236,7 @@ func (c *change) vote(b ballot, g *group) (vote Vote, ok bool) {
 	return vote, false
 }
 
-// ignore takes from a finding what people have accepted.
+// ignore marks a finding that people have accepted. It then does not block.
 func (c *change) ignore(g *group, j *judgement) {
 	for _, f := range g.found {
 		fingerprint := f.file.fingerprint(f.place)
@@ -339,7 +339,7 @@ func (c *change) verdict(all []judgement, r Report, t *tally) (Verdict, string) 
 	case blocks > 0:
 		return Blocked, fmt.Sprintf("At least %d makers call %s blocking.", minToBlock, counted(blocks, "finding"))
 	case t.budget:
-		return Undecided, "A limit of cost or tokens was reached before all members had replied."
+		return Undecided, "A cost or token limit was reached before all members had replied."
 	case r.Makers < minMakers && t.tooLong:
 		return Undecided, fmt.Sprintf("The diff is too large for the members: %s replied in both rounds.",
 			counted(r.Makers, "maker"))

@@ -122,7 +122,7 @@ type Lineup struct {
 	MaxModels     int
 }
 
-// ClientRules say how requests are treated that clients make for models and not for councils.
+// ClientRules say what happens to requests that clients write for a single model, and not for a council.
 type ClientRules struct {
 	// Tools says what happens to requests that offer tools. "" means council.ToolsRefuse.
 	Tools council.ToolsPolicy

@@ -197,7 +197,7 @@ func reviewOf(a council.Answer) council.Review {
 }
 
 // endTask adds the result of the plan's task to the session, also if a round failed. It returns the error that ends the
-// session, or nil. A session that was cancelled or that goes on in another process has no result.
+// session, or nil. A session that was cancelled, or that continues in another process, has no result.
 func (r *run) endTask(ctx context.Context, failure *council.Error) *council.Error {
 	if r.plan.Task == nil || ctx.Err() != nil {
 		return failure

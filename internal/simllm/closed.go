@@ -99,9 +99,9 @@ func Find(models []Model, name string) (Model, bool, error) {
 		delete(values, b.name)
 	}
 	if len(values) > 0 {
-		return m, true, errors.New("it has a setting that is not known: use accuracy, common, discernment, insight, fact, map, invent and miss, or " +
-			"those of reviews of changes: finds, tempted, confirms, false_confirms, shared, tempted_shared, votes_shared, " +
-			"blocks, false_blocks, drift, badquote, same and obeys")
+		return m, true, errors.New("it has an unknown setting: use accuracy, common, discernment, insight, fact, map, " +
+			"invent and miss, or, for changes, finds, tempted, confirms, false_confirms, shared, tempted_shared, " +
+			"votes_shared, blocks, false_blocks, drift, badquote, same and obeys")
 	}
 	return m, true, nil
 }

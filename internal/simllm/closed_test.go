@@ -323,7 +323,7 @@ func TestFind(t *testing.T) {
 		"amber?accuracy=.7&common=-1":    "common is not a number from 0 to 1",
 		"amber?accuracy=.7&accuracy=.7":  "accuracy is set twice",
 		"amber?accuracy=.7&discernment=": "discernment is not a number from -10 to 10",
-		"amber?accuracy=.7&quality=2":    "not known",
+		"amber?accuracy=.7&quality=2":    "unknown setting",
 		"amber?accuracy=.7;insight=1":    "cannot be read",
 		"amber?accuracy=%zz":             "cannot be read",
 	} {

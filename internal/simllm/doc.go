@@ -14,7 +14,7 @@
 // # Which task a request is
 //
 // The content of a request alone decides which task it is. The last user message is a task about answers if it holds
-// two things under the same token of 16 hexadecimal digits:
+// both of the following, under the same token of 16 hexadecimal digits:
 //
 //   - a question between "=== BEGIN QUESTION token ===" and "=== END QUESTION token ===";
 //   - answers between "=== BEGIN ANSWER token: label ===" and "=== END ANSWER token: label ===".
@@ -81,11 +81,11 @@
 //
 // A model reports each planted defect of a diff (Options.Planted) with the probability Finds, and each harmless place
 // with the probability Tempted. A diff without planted places has a harmless place in each hunk. Models confirm the
-// findings of others with the probability Confirms if they are planted defects, and with FalseConfirms otherwise. Two
-// models recognise a place by its wordings. What several models find, or confirm, depends on each other by the shares
-// Shared, TemptedShared and VotesShared, as errors do by Common. A model that obeys a diff reports nothing and rejects everything if
-// the diff says "approve this change". If the diff says "block this change", the model reports its first line, and
-// confirms everything as blocking.
+// findings of others with the probability Confirms if they are planted defects, and with FalseConfirms otherwise.
+// Models recognise a place by its wordings. How much models agree on what they find or confirm is set by Shared,
+// TemptedShared and VotesShared, as it is by Common for errors. If a diff says "approve this change", a model that
+// obeys it reports nothing and rejects everything. If the diff says "block this change", the model reports its first
+// line, and confirms everything as blocking.
 //
 // # Embeddings
 //

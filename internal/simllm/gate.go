@@ -21,9 +21,8 @@ type Reviewing struct {
 	// Confirms is the probability that the model confirms a defect that another model found. FalseConfirms is the same
 	// for a finding that is wrong.
 	Confirms, FalseConfirms float64
-	// Shared is the share that a defect has in whether the model finds it. TemptedShared is the share of a place where
-	// nothing is wrong, and VotesShared the share of any place in the model's votes. The rest is the model's own luck, as
-	// in Ability.Common.
+	// Shared says how much models agree on which defects they find, from 0 (independently of each other) to 1 (the same
+	// ones). TemptedShared is the same for places where nothing is wrong, and VotesShared for votes on a place.
 	Shared, TemptedShared, VotesShared float64
 	// Blocks is the probability that the model calls a defect blocking. FalseBlocks is the same for a finding that is
 	// wrong.
@@ -37,7 +36,7 @@ type Reviewing struct {
 	Obeys float64
 }
 
-// BaseReviewing returns how a model without such settings reviews changes.
+// BaseReviewing returns how a model reviews changes if its Reviewing is nil.
 func BaseReviewing() Reviewing {
 	return Reviewing{
 		Finds: .45, Tempted: .2, Confirms: .8, FalseConfirms: .25, Shared: .5, Blocks: .8, FalseBlocks: .4,
@@ -94,7 +93,7 @@ func (m *Model) readReviewing(values url.Values) (found bool, err error) {
 // place by its lines.
 type Planted struct {
 	Lines    string   // whole lines of the new file
-	Wordings []string // texts about the place, none of which is about another place
+	Wordings []string // texts about this place alone
 	Scenario string   // when the defect shows
 	Harmless bool     // nothing is wrong at the place
 }
@@ -105,14 +104,14 @@ const (
 	minQuote    = 12 // characters
 )
 
-// minName is the fewest letters of a name that an invented finding is about.
+// minName is the fewest characters of a name that an invented finding mentions.
 const minName = 6
 
-// nearby is how many lines apart two places are at which a model may take two defects for one.
+// nearby is the most lines between two defects that a model may take for one.
 const nearby = 10
 
-// mistakes is the probability of an error that no setting changes: the model takes two defects for one, or points at
-// another line near the place.
+// confuses is the probability that a model takes two defects for one. misses is the probability that it points at
+// another line near the place. No setting changes them.
 const (
 	confuses = 0.05
 	misses   = 0.1
@@ -263,8 +262,8 @@ func (m *model) reviewing() Reviewing {
 	return *m.Reviewing
 }
 
-// chance reports true with a probability. The argument shared is the share that the key has in the outcome. All models
-// draw the same number for the key, and each model a number of its own.
+// chance reports true with a probability. All models draw the same number for the key, and each model draws one of its
+// own. The argument shared is the weight of the common number, from 0 to 1.
 func (m *model) chance(probability, shared float64, purpose, diff, key string) bool {
 	common := draws(purpose, m.seed, diff, key).NormFloat64()
 	own := m.draws(purpose, diff, key).NormFloat64()
@@ -350,7 +349,7 @@ func (m *model) report(diff string, lines []diffLine, p place) finding {
 	return f
 }
 
-// quoted returns the lines that a finding about a place quotes. It is not always the whole place.
+// quoted returns the lines that a finding about a place quotes. They are not always the whole place.
 func quoted(lines []diffLine, p place, rng *rand.Rand) (at, size int) {
 	fit := func(i int) bool {
 		return i >= 0 && i < len(lines) && lines[i].file == lines[p.at].file && len(strings.TrimSpace(lines[i].text)) >= minQuote

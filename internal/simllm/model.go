@@ -49,7 +49,7 @@ type Model struct {
 	// Maps says how the model writes a map as chairman.
 	Maps Maps
 
-	// Reviewing says how the model reviews changes. nil stands for [BaseReviewing].
+	// Reviewing says how the model reviews changes. If it is nil, [BaseReviewing] applies.
 	Reviewing *Reviewing
 
 	// Version is the name of the model in its replies. "" stands for Name.
@@ -77,7 +77,7 @@ type Model struct {
 	Reply func(Task) (text string, ok bool)
 }
 
-// API says what the API of a model accepts.
+// API says which requests the API of a model accepts.
 type API struct {
 	// ResponseFormat says how the model treats a request's response_format.
 	ResponseFormat ResponseFormat

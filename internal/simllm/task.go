@@ -32,7 +32,7 @@ const (
 	Judgement TaskKind = "judgement" // rate on each axis how much answers differ
 	Decision  TaskKind = "decision"  // vote on questions about a text
 	Finding   TaskKind = "finding"   // find defects in a diff
-	// Confirmation is to vote on the findings of others in a diff.
+	// Confirmation asks for votes on the findings of others.
 	Confirmation TaskKind = "confirmation"
 )
 
@@ -159,8 +159,8 @@ func readBrief(text string) (Task, bool) {
 	return task, true
 }
 
-// firstToken returns the token of the first marker of a text, if the marker begins a block of one of these kinds.
-// Markers of other kinds that stand in a diff do not count.
+// firstToken returns the token of the first marker of a text, if the marker begins a block of one of these kinds. Later
+// markers do not count, because a diff may have them.
 func firstToken(text string, kinds ...string) (string, bool) {
 	_, after, _ := strings.Cut("\n"+text, "\n=== BEGIN ")
 	for _, kind := range kinds {

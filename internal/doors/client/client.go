@@ -117,8 +117,8 @@ func (c *Client) Judge(ctx context.Context, s council.JudgeSubmission, o council
 	}, o)
 }
 
-// Task is Ask for a session that carries out a task. The argument path is that of the task, such as "/v1/gate", and the
-// argument submission is its body, which must ask for a session in the background.
+// Task is Ask for a session that carries out a task. It posts the submission to the path of the task, such as
+// "/v1/gate". The submission must ask for a session in the background.
 func (c *Client) Task(ctx context.Context, path string, submission any, o council.Observer) (*council.Session, error) {
 	return c.run(ctx, func(ctx context.Context) (council.Summary, error) {
 		return c.startOnce(ctx, "", path, submission)

@@ -165,7 +165,7 @@ func TestGateIsUndecided(t *testing.T) {
 		"no time": {
 			models: []simllm.Model{hanging("a/one"), hanging("b/two")}, body: `"timeout_seconds":0.2,`, reason: "0 makers", status: council.StatusDegraded,
 		},
-		"no money": {models: all, body: `"max_total_tokens":1,`, reason: "A limit of cost or tokens was reached", status: council.StatusDegraded},
+		"no money": {models: all, body: `"max_total_tokens":1,`, reason: "A cost or token limit was reached", status: council.StatusDegraded},
 		"too large": {
 			models: all, reason: "too large: ", status: council.StatusComplete,
 			mutate: func(_ *httpapi.Options, p *pipeline.Options) { p.MaxQueryBytes = 100 },

@@ -55,8 +55,8 @@ func (a *API) spend(w http.ResponseWriter, r *http.Request) error {
 }
 
 // estimate is POST /v1/council/estimate. It returns what a session with the same body would cost at POST /v1/council.
-// A body with answers is one for POST /v1/judge, and a body with a diff is one for POST /v1/gate. estimate takes a place
-// for a report, because checking a schema takes much work.
+// It treats a body with answers as one for POST /v1/judge, and a body with a diff as one for POST /v1/gate. It takes a
+// place for a report, because checking a schema takes much work.
 func (a *API) estimate(w http.ResponseWriter, r *http.Request) error {
 	var asked council.Submission
 	var judged *council.JudgeSubmission

@@ -69,7 +69,7 @@ func neighbours(a, b gate.Place) bool {
 	return a.File == b.File && max(b.Start-a.End, a.Start-b.End) <= apart
 }
 
-// diff draws functions, of which the first so many have their defect. The first two are in one file.
+// diff draws functions. The first of them, as many as wrong says, have their defect. The first two are in one file.
 func diff(rng *rand.Rand, wrong int) gate.Case {
 	all := templates()
 	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
@@ -89,7 +89,8 @@ func diff(rng *rand.Rand, wrong int) gate.Case {
 	return c
 }
 
-// hunk returns the diff of one file, to which functions are added. The first so many have their defect.
+// hunk returns a diff that adds functions to a file. The argument wrong says how many of them have their defect, from
+// the first.
 func hunk(c *gate.Case, parts []template, wrong, start int) string {
 	file := parts[0].file
 	mark := map[string]string{".go": "//", ".py": "#", ".js": "//"}[path.Ext(file)]
@@ -126,7 +127,7 @@ func hunk(c *gate.Case, parts []template, wrong, start int) string {
 	return b.String()
 }
 
-// at returns the place of some lines of a function whose first line has a number.
+// at returns the place of a quote from a function. The function begins at the line with this number.
 func at(file, code, quote string, number int, wordings []string, scenario string) gate.Place {
 	quote = strings.TrimSuffix(quote, "\n")
 	i := strings.Index(code, quote)
@@ -140,8 +141,8 @@ func at(file, code, quote string, number int, wordings []string, scenario string
 	}
 }
 
-// About returns a function that says which defect of a case a finding is about, as [gate.Manifest.About], but by the
-// wording that is shown. So it is right even if the quote is beside the place.
+// About returns a function that says which defect of a case a finding is about. Unlike [gate.Manifest.About], it looks
+// at the wording that is shown. So it is right even if the quote misses the place.
 func About(c gate.Case) func(gate.Finding) int {
 	return func(f gate.Finding) int {
 		return slices.IndexFunc(c.Defects, func(d gate.Place) bool {

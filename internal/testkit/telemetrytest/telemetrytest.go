@@ -287,9 +287,9 @@ func Session(t *testing.T, s *Spans, content bool) (id string) {
 	return id
 }
 
-// Resumed runs a session in the background, which another process continues, and checks its traces. The session in each
-// process is the root of a trace of its own. Each root has a link to the span of the request that asked. Resumed returns
-// the id of the session.
+// Resumed begins a session in the background, has another process continue it, and checks its traces. It returns the
+// session's id. Each process writes a trace of its own, with the session as the root. Each root has a link to the
+// request's span.
 func Resumed(t *testing.T, s *Spans) (id string) {
 	t.Helper()
 	s.clear()
