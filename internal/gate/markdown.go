@@ -60,7 +60,7 @@ func figures(r Report) []string {
 	}
 	counts := "no findings"
 	if len(r.Findings) > 0 {
-		counts = fmt.Sprintf("%d blocking, %d more shown, %d not confirmed", blocks, shown, unconfirmed)
+		counts = fmt.Sprintf("%d blocking, %d to consider, %d not confirmed", blocks, shown, unconfirmed)
 	}
 	parts := []string{counts, counted(r.Makers, "maker")}
 	if r.Usage != nil && r.Usage.CostUSD != nil {
