@@ -190,7 +190,7 @@ func (m *Metrics) Observe(e council.Event) {
 }
 
 // Completer returns a council.Completer that passes calls to c and counts them.
-func (m *Metrics) Completer(c council.Completer) council.Completer { return counted{c, m} }
+func (m *Metrics) Completer(c council.Completer) council.Completer { return &counted{c, m} }
 
 type counted struct {
 	council.Completer
@@ -199,7 +199,7 @@ type counted struct {
 
 // Complete implements council.Completer. It uses the model as a label. The label has few values, because only
 // configured models are called.
-func (c counted) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
+func (c *counted) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
 	completion, err := c.Completer.Complete(ctx, call)
 	outcome := "ok"
 	if failure := council.AsFailure(err); failure != nil {

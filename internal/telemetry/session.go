@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
@@ -105,11 +104,14 @@ func (s *TracedSession) Observe(e council.Event) {
 func (s *TracedSession) note(e council.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ended := map[council.EventType]council.Stage{
-		council.EventStage1: council.Stage1, council.EventStage2: council.Stage2, council.EventStage3: council.Stage3,
-	}[e.Type]
-	if stage := s.stages[ended]; stage != nil {
-		stage.End()
+	switch e.Type {
+	case council.EventStage1:
+		s.endLocked(council.Stage1)
+	case council.EventStage2:
+		s.endLocked(council.Stage2)
+	case council.EventStage3:
+		s.endLocked(council.Stage3)
+	default: // Other events end no stage.
 	}
 	switch data := e.Data.(type) {
 	case council.Review:
@@ -121,6 +123,13 @@ func (s *TracedSession) note(e council.Event) {
 		}
 	case *council.Error:
 		fail(s.span, string(data.Code))
+	}
+}
+
+// endLocked ends the span of a stage, if the stage has one. The caller holds mu.
+func (s *TracedSession) endLocked(name council.Stage) {
+	if stage := s.stages[name]; stage != nil {
+		stage.End()
 	}
 }
 
@@ -149,7 +158,7 @@ func (s *TracedSession) evaluateLocked(r council.Review) {
 	ranks := ranksOf(ballot)
 	for _, label := range slices.Sorted(maps.Keys(r.LabelToModel)) {
 		member := r.LabelToModel[label].Model
-		attributes := []attribute.KeyValue{answerKey.String(member)}
+		attributes := append(make([]attribute.KeyValue, 0, 7), answerKey.String(member))
 		if id := s.responses[member]; id != "" {
 			attributes = append(attributes, semconv.GenAIResponseID(id))
 		}
@@ -158,7 +167,7 @@ func (s *TracedSession) evaluateLocked(r council.Review) {
 		}
 		if rank := ranks[label]; rank > 0 {
 			attributes = append(attributes, rankKey.Int(rank),
-				semconv.GenAIEvaluationScoreLabel(fmt.Sprintf("rank %d of %d", rank, len(r.LabelToModel))))
+				semconv.GenAIEvaluationScoreLabel("rank "+strconv.Itoa(rank)+" of "+strconv.Itoa(len(r.LabelToModel))))
 		}
 		add(attributes...)
 	}
@@ -198,7 +207,7 @@ func (s *TracedSession) stage(ctx context.Context, name council.Stage) context.C
 }
 
 // answered notes the response id of a member's answer, for the evaluations.
-func (s *TracedSession) answered(call council.Call, id string) {
+func (s *TracedSession) answered(call *council.Call, id string) {
 	if s == nil || call.Stage != council.Stage1 {
 		return
 	}
@@ -210,7 +219,7 @@ func (s *TracedSession) answered(call council.Call, id string) {
 // Completer returns a council.Completer that passes calls to c and gives each call a span. The span names the provider
 // of the model. The argument providers holds the names of all providers.
 func (t *Tracing) Completer(c council.Completer, providers []string) council.Completer {
-	return traced{c, t, providers}
+	return &traced{c, t, providers}
 }
 
 type traced struct {
@@ -219,19 +228,43 @@ type traced struct {
 	providers []string
 }
 
-// Complete implements council.Completer.
-func (c traced) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
-	provider, model := council.SplitModel(call.Model, c.providers)
-	operation := semconv.GenAIOperationNameChat
-	if call.Texts != nil {
-		operation = semconv.GenAIOperationNameEmbeddings
-	}
+// Complete implements council.Completer. It sets the attributes of a span all at once, when the call has ended, because
+// a span copies its attributes each time. The frame of Complete is small, because most goroutines of calls grow their
+// stack below it.
+func (c *traced) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
 	session, _ := ctx.Value(sessionKey{}).(*TracedSession)
-	attributes := make([]attribute.KeyValue, 0, 16)
-	if session != nil {
-		attributes = append(attributes, session.common...)
+	_, model := council.SplitModel(call.Model, c.providers)
+	ctx, span := c.tracer.Start(session.stage(ctx, call.Stage), operation(&call).Value.AsString()+" "+model,
+		trace.WithSpanKind(trace.SpanKindClient))
+	defer span.End()
+	if !span.IsRecording() {
+		return c.Completer.Complete(ctx, call)
 	}
-	attributes = append(attributes, operation, semconv.GenAIProviderNameKey.String(cmp.Or(provider, "default")),
+	requests := &requests{tracer: c.tracer, begin: call.Begin}
+	call.Begin = requests.Begin
+	completion, err := c.Completer.Complete(context.WithValue(ctx, requestsKey{}, requests), call)
+	c.describe(span, session, &call, requests, &completion)
+	if failure := council.AsFailure(err); failure != nil {
+		fail(span, string(failure.Code)) // The message may hold text from the provider.
+	}
+	return completion, err
+}
+
+func operation(call *council.Call) attribute.KeyValue {
+	if call.Texts != nil {
+		return semconv.GenAIOperationNameEmbeddings
+	}
+	return semconv.GenAIOperationNameChat
+}
+
+// describe sets the attributes of a call's span. Outside a session, s is nil.
+func (c *traced) describe(span trace.Span, s *TracedSession, call *council.Call, r *requests, reply *council.Completion) {
+	provider, model := council.SplitModel(call.Model, c.providers)
+	attributes := make([]attribute.KeyValue, 0, 20) // Few calls have more.
+	if s != nil {
+		attributes = append(attributes, s.common...)
+	}
+	attributes = append(attributes, operation(call), semconv.GenAIProviderNameKey.String(cmp.Or(provider, "default")),
 		semconv.GenAIRequestModel(model), stageKey.String(string(call.Stage)), seatKey.String(call.Seat))
 	if call.Texts == nil {
 		attributes = append(attributes, semconv.GenAIRequestStream(call.OnDelta != nil))
@@ -242,58 +275,38 @@ func (c traced) Complete(ctx context.Context, call council.Call) (council.Comple
 	if n := call.MaxOutputTokens; n != nil {
 		attributes = append(attributes, semconv.GenAIRequestMaxTokens(*n))
 	}
-	ctx, span := c.tracer.Start(session.stage(ctx, call.Stage), operation.Value.AsString()+" "+model,
-		trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attributes...))
-	defer span.End()
-	if !span.IsRecording() {
-		return c.Completer.Complete(ctx, call)
-	}
-	requests := &requests{tracer: c.tracer, begin: call.Begin}
-	call.Begin = requests.Begin
-	completion, err := c.Completer.Complete(context.WithValue(ctx, requestsKey{}, requests), call)
-	span.SetAttributes(requests.describe(completion)...)
-	if requests.responseID != "" {
-		session.answered(call, requests.responseID)
-	}
-	if c.content && call.Texts == nil {
-		span.SetAttributes(texts(call.Messages, completion)...)
-	}
-	if failure := council.AsFailure(err); failure != nil {
-		fail(span, string(failure.Code)) // The message may hold text from the provider.
-	}
-	return completion, err
-}
-
-// describe returns what is known of the reply to a call.
-func (r *requests) describe(c council.Completion) []attribute.KeyValue {
-	attributes := append(make([]attribute.KeyValue, 0, 10), attemptsKey.Int(c.Attempts))
+	attributes = append(attributes, attemptsKey.Int(reply.Attempts))
 	tokens := func(key attribute.Key, n *int64) {
 		if n != nil {
 			attributes = append(attributes, key.Int64(*n))
 		}
 	}
-	tokens(semconv.GenAIUsageInputTokensKey, c.Usage.InputTokens)
-	tokens(semconv.GenAIUsageOutputTokensKey, c.Usage.OutputTokens)
-	tokens(semconv.GenAIUsageReasoningOutputTokensKey, c.Usage.ReasoningTokens)
+	tokens(semconv.GenAIUsageInputTokensKey, reply.Usage.InputTokens)
+	tokens(semconv.GenAIUsageOutputTokensKey, reply.Usage.OutputTokens)
+	tokens(semconv.GenAIUsageReasoningOutputTokensKey, reply.Usage.ReasoningTokens)
 	if n := r.kinds.CachedInput; n > 0 {
 		attributes = append(attributes, semconv.GenAIUsageCacheReadInputTokensKey.Int64(n))
 	}
 	if n := r.kinds.CacheWrite; n > 0 {
 		attributes = append(attributes, semconv.GenAIUsageCacheCreationInputTokensKey.Int64(n))
 	}
-	if c.Usage.CostUSD != nil {
-		attributes = append(attributes, costKey.Float64(*c.Usage.CostUSD))
+	if reply.Usage.CostUSD != nil {
+		attributes = append(attributes, costKey.Float64(*reply.Usage.CostUSD))
 	}
-	if c.ModelVersion != nil {
-		attributes = append(attributes, semconv.GenAIResponseModel(*c.ModelVersion))
+	if reply.ModelVersion != nil {
+		attributes = append(attributes, semconv.GenAIResponseModel(*reply.ModelVersion))
 	}
 	if r.responseID != "" {
 		attributes = append(attributes, semconv.GenAIResponseID(r.responseID))
+		s.answered(call, r.responseID)
 	}
-	if c.FinishReason != "" {
-		attributes = append(attributes, semconv.GenAIResponseFinishReasons(c.FinishReason))
+	if reply.FinishReason != "" {
+		attributes = append(attributes, semconv.GenAIResponseFinishReasons(reply.FinishReason))
 	}
-	return attributes
+	if c.content && call.Texts == nil {
+		attributes = append(attributes, texts(call.Messages, reply)...)
+	}
+	span.SetAttributes(attributes...)
 }
 
 // fail marks a span as failed.
@@ -303,7 +316,7 @@ func fail(span trace.Span, code string) {
 }
 
 // texts returns the messages and the reply of a call, in the JSON of the semantic conventions.
-func texts(messages []council.Message, c council.Completion) []attribute.KeyValue {
+func texts(messages []council.Message, c *council.Completion) []attribute.KeyValue {
 	type part struct {
 		Type    string `json:"type"`
 		Content string `json:"content"`
@@ -336,6 +349,7 @@ type requests struct {
 	tracer     trace.Tracer
 	begin      func(context.Context, council.Attempt) (council.Receipt, *council.Failure) // of the call; it may be nil
 	span       trace.Span                                                                 // of the latest request, or nil
+	server     *url.URL                                                                   // of the latest request, or nil
 	kinds      council.TokenKinds
 	responseID string
 }
@@ -352,18 +366,19 @@ func (r *requests) Begin(ctx context.Context, a council.Attempt) (council.Receip
 		}
 	}
 	//nolint:spancheck // Finish ends it.
-	_, r.span = r.tracer.Start(ctx, http.MethodPost, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
-		semconv.HTTPRequestMethodPost, semconv.HTTPRequestBodySize(int(a.Bytes)), semconv.HTTPRequestResendCount(a.Number-1)))
-	return &request{Receipt: receipt, all: r, span: r.span}, nil
+	_, r.span = r.tracer.Start(ctx, http.MethodPost, trace.WithSpanKind(trace.SpanKindClient))
+	r.server = nil
+	return &request{Receipt: receipt, all: r, span: r.span, attempt: a}, nil
 }
 
 // request is the receipt of one request. It ends the span of the request.
 type request struct {
 	council.Receipt // may be nil
 
-	all  *requests
-	span trace.Span
-	done bool
+	all     *requests
+	span    trace.Span
+	attempt council.Attempt
+	done    bool
 }
 
 // Finish implements council.Receipt.
@@ -382,9 +397,15 @@ func (r *request) end(c council.Consumed) {
 	r.all.kinds.CachedInput += c.Kinds.CachedInput
 	r.all.kinds.CacheWrite += c.Kinds.CacheWrite
 	r.all.responseID = c.ResponseID
-	if c.Status > 0 {
-		r.span.SetAttributes(semconv.HTTPResponseStatusCode(c.Status))
+	attributes := append(make([]attribute.KeyValue, 0, 6), semconv.HTTPRequestMethodPost,
+		semconv.HTTPRequestBodySize(int(r.attempt.Bytes)), semconv.HTTPRequestResendCount(r.attempt.Number-1))
+	if to := r.all.server; to != nil {
+		attributes = append(attributes, semconv.ServerAddress(to.Hostname()), semconv.ServerPort(port(to)))
 	}
+	if c.Status > 0 {
+		attributes = append(attributes, semconv.HTTPResponseStatusCode(c.Status))
+	}
+	r.span.SetAttributes(attributes...)
 	if c.Failure != nil {
 		fail(r.span, string(c.Failure.Code))
 	}
@@ -392,12 +413,12 @@ func (r *request) end(c council.Consumed) {
 }
 
 // Inject adds the header traceparent (W3C Trace Context) to a request to a model. The header names the span of the
-// request. Inject also notes the request's server in this span.
+// request. Inject also notes the request's server for this span.
 func (t *Tracing) Inject(r *http.Request) {
 	ctx := r.Context()
 	if of, ok := ctx.Value(requestsKey{}).(*requests); ok && of.span != nil {
 		ctx = trace.ContextWithSpan(ctx, of.span)
-		of.span.SetAttributes(semconv.ServerAddress(r.URL.Hostname()), semconv.ServerPort(port(r.URL)))
+		of.server = r.URL
 	}
 	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(r.Header))
 }
