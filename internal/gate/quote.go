@@ -87,7 +87,7 @@ func (f *file) foldSides() {
 	}
 }
 
-// find returns the places of a folded quote on a side.
+// find returns the places of a folded quote on a side. An empty quote, as of blank lines, has none.
 func (f *file) find(quote string, of int) (places []place) {
 	s := f.sides[of]
 	lineAt := func(at int) int {
@@ -97,10 +97,10 @@ func (f *file) find(quote string, of int) (places []place) {
 		}
 		return s.lines[i]
 	}
-	for at := 0; ; {
+	for at := 0; quote != ""; {
 		i := strings.Index(s.text[at:], quote)
 		if i < 0 {
-			return places
+			break
 		}
 		found := place{side: of, from: lineAt(at + i), to: lineAt(at + i + len(quote) - 1)}
 		if len(places) == 0 || places[len(places)-1] != found {
@@ -108,6 +108,7 @@ func (f *file) find(quote string, of int) (places []place) {
 		}
 		at += i + len(quote)
 	}
+	return places
 }
 
 // places returns where a folded quote stands in a file. It prefers the lines of the new file.
