@@ -23,14 +23,19 @@ func Markdown(r Report) []byte {
 	if r.Verdict != Blocked {
 		b.WriteString("\n" + prose(r.Reason) + "\n")
 	}
-	var rest []Finding
-	b.WriteString("\n")
+	var shown, rest []Finding
 	for _, f := range r.Findings {
 		if f.Shown {
-			b.WriteString(item(f))
+			shown = append(shown, f)
 		} else {
 			rest = append(rest, f)
 		}
+	}
+	if len(shown) > 0 {
+		b.WriteString("\n")
+	}
+	for _, f := range shown {
+		b.WriteString(item(f))
 	}
 	if len(rest) > 0 {
 		fmt.Fprintf(&b, "\n<details><summary>%s not shown above</summary>\n\n", counted(len(rest), "finding"))
