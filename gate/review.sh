@@ -60,8 +60,10 @@ if [ "$code" != 0 ] && [ "$code" != 3 ]; then
 fi
 cat "$dir/annotations"
 cat "$report" >>"$GITHUB_STEP_SUMMARY"
-output verdict "$(sed -n '1s/^\*\*councild gate: \([a-z]*\)\*\*.*/\1/p' "$report")"
+verdict=$(sed -n '1s/^\*\*councild gate: \([a-z]*\)\*\*.*/\1/p' "$report")
+output verdict "$verdict"
 output report "$report"
-output sarif "$dir/gate.sarif"
+# Code scanning closes alerts that an upload lacks. A review without a verdict must close none.
+[ "$verdict" = undecided ] || output sarif "$dir/gate.sarif"
 output shown "$(jq '[.runs[].results[]] | length' "$dir/gate.sarif")"
 output code "$code"

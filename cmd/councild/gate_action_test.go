@@ -83,9 +83,13 @@ func TestGateAction(t *testing.T) {
 		models = append(models, gatesim.Eager(name))
 	}
 	const token = "a-token-of-sixteen-and-more"
-	d := daemontest.Start(t, map[string]string{
-		"BASE_URL": daemontest.Provider(t, models...).URL(), "MODELS": "a,b,c", "DATA_DIR": "off", "API_TOKENS": "ci:" + token,
-	})
+	serve := func(names string) *daemontest.Daemon {
+		return daemontest.Start(t, map[string]string{
+			"BASE_URL": daemontest.Provider(t, models...).URL(), "MODELS": names, "DATA_DIR": "off", "API_TOKENS": "ci:" + token,
+		})
+	}
+	d := serve("a,b,c")
+	two := serve("a,b")
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -102,6 +106,7 @@ func TestGateAction(t *testing.T) {
 		},
 		"nothing fails the job": {nil, []string{"verdict=blocked", "code=0"}, "::error file=pay.go,", 0},
 		"a fork":                {[]string{"LLM_COUNCIL_API_TOKENS=", "FAIL_ON=undecided, blocked"}, []string{"verdict=undecided", "code=3", "shown=0"}, "", 0},
+		"two makers":            {[]string{"SERVER=" + two.URL()}, []string{"verdict=undecided", "code=0"}, "", 0},
 		"no change":             {[]string{"BASE=HEAD", "FAIL_ON=blocked"}, []string{"verdict=pass", "code=0"}, "", 0},
 		"no such commit":        {[]string{"BASE=0123456789"}, nil, "check out with fetch-depth: 0", 1},
 		"no such council":       {[]string{"COUNCIL=none"}, nil, "--council", 2},
@@ -123,6 +128,9 @@ func TestGateAction(t *testing.T) {
 				if !strings.Contains("\n"+string(outputs), "\n"+want) {
 					t.Errorf("no %s: %s%s", want, outputs, log)
 				}
+			}
+			if strings.Contains(string(outputs), "verdict=undecided") && strings.Contains(string(outputs), "sarif=") {
+				t.Errorf("code scanning would close the alerts of earlier reviews: %s", outputs)
 			}
 			if code != tt.code || !strings.Contains(log, tt.log) || code != 0 && len(outputs) > 0 {
 				t.Errorf("%d %s%s", code, outputs, log)
