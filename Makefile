@@ -17,7 +17,7 @@ RACED = $(filter-out $(PURE:%=./%),$(shell $(GO) list -f '.{{slice .ImportPath (
 # tests mostly wait.
 PACKAGES := $(shell echo $$((1 + $$(getconf _NPROCESSORS_ONLN))))
 
-.PHONY: help run demo build check test browser promtool pictures bench bench-compare bench-growth faults mistakes soak crash realtime scale costs fuzz validate lint format ci image image-test dist dist-test
+.PHONY: help run demo build check test programs browser promtool pictures bench bench-compare bench-growth faults mistakes soak crash realtime scale costs fuzz validate lint format ci image image-test dist dist-test
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,7 +37,7 @@ check: ## Run the tests that take a second at most, for whoever is working: two 
 # The tests start hundreds of processes. Under the race detector each would sleep for a second before it exits, so
 # GORACE shortens that.
 test: export COUNCILD_TESTS = all
-test: browser promtool e2e/node_modules/.package-lock.json ## Install what the tests need, run every test; ARTIFACTS=DIR keeps screenshots.
+test: programs browser promtool e2e/node_modules/.package-lock.json ## Install what the tests need, run every test; ARTIFACTS=DIR keeps screenshots.
 	npm --prefix e2e test
 	$(if $(ARTIFACTS),mkdir -p $(ARTIFACTS))
 	$(GO) -C e2e test -shuffle=on -parallel 4 -timeout 20m $(if $(ARTIFACTS),-artifacts -outputdir=$(abspath $(ARTIFACTS))) .
@@ -45,6 +45,9 @@ test: browser promtool e2e/node_modules/.package-lock.json ## Install what the t
 	$(GO) -C lab test ./...
 	$(GO) test -shuffle=on $(wildcard $(PURE:%=./%))
 	GORACE=atexit_sleep_ms=50 $(GO) test -race -shuffle=on -p $(PACKAGES) -timeout 30m $(RACED)
+
+programs:
+	@tools/programs.sh
 
 browser:
 	@tools/browser.sh

@@ -13,19 +13,10 @@ import (
 	"testing"
 
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/testkit"
 	"github.com/councild/councild/internal/testkit/daemontest"
 	"github.com/councild/councild/internal/testkit/gatesim"
 )
-
-// tools skips a test if one of the programs is missing.
-func tools(t *testing.T, names ...string) {
-	t.Helper()
-	for _, name := range names {
-		if _, err := exec.LookPath(name); err != nil {
-			t.Skipf("%s is missing", name)
-		}
-	}
-}
 
 // script runs a script of the action in a directory, and returns its output and its exit code.
 func script(t *testing.T, dir, name string, env ...string) (output string, code int) {
@@ -77,7 +68,9 @@ func changedRepository(t *testing.T) (dir, base string) {
 
 // The action reviews the change of a pull request and says what the command says. A change cannot hide itself.
 func TestGateAction(t *testing.T) {
-	tools(t, "git", "jq", "bash", "od")
+	for _, name := range []string{"git", "jq", "bash", "od"} {
+		testkit.Program(t, name)
+	}
 	var models []simllm.Model
 	for _, name := range []string{"a", "b", "c"} {
 		models = append(models, gatesim.Eager(name))
@@ -145,7 +138,9 @@ func TestGateAction(t *testing.T) {
 // The report stands in one comment. It is edited in place, and none is made if there is nothing to show. The comments of
 // people stay as they are, even with the mark of the gate.
 func TestGateComment(t *testing.T) {
-	tools(t, "jq", "curl", "bash")
+	for _, name := range []string{"jq", "curl", "bash"} {
+		testkit.Program(t, name)
+	}
 	report := filepath.Join(t.TempDir(), "report.md")
 	if err := os.WriteFile(report, []byte("**councild gate: blocked**\n\n\"x\" `y`\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -204,7 +199,7 @@ func TestGateActionIsClean(t *testing.T) {
 			t.Errorf("action.yml does not name the permission %s", permission)
 		}
 	}
-	tools(t, "shellcheck")
+	testkit.Program(t, "shellcheck")
 	if out, err := exec.CommandContext(t.Context(), "shellcheck", "../../gate/review.sh", "../../gate/comment.sh").CombinedOutput(); err != nil {
 		t.Errorf("%s", out)
 	}

@@ -222,7 +222,7 @@ func (t *gateTrial) run(ctx context.Context, path string, limit float64) (err er
 		next = bound
 		room <- struct{}{}
 		if asked = t.hold(bound) && ctx.Err() == nil; !asked {
-			wg.Wait() // Reviews in flight may leave money.
+			wg.Wait() // Reviews that run now may cost less than their bounds.
 			if asked = t.hold(bound) && ctx.Err() == nil; !asked {
 				break
 			}

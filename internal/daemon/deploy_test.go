@@ -167,16 +167,10 @@ func TestDashboardShowsTrouble(t *testing.T) {
 	}
 }
 
-// tool returns a command of a program that may not be installed.
+// tool returns a command of a program.
 func tool(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
-	path, err := exec.LookPath(name)
-	if err != nil {
-		if path, err = exec.LookPath("/usr/sbin/" + name); err != nil {
-			t.Skipf("%s is not installed", name)
-		}
-	}
-	cmd := exec.CommandContext(t.Context(), path, args...)
+	cmd := exec.CommandContext(t.Context(), testkit.Program(t, name), args...)
 	cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
 	return cmd
 }

@@ -230,7 +230,7 @@ func NewTrial(cases []Case) Trial {
 
 // These sizes let a trial answer its two questions. With enoughDefects, a test at the level of 5 % finds a difference
 // of 10 points of recall with a probability of 80 %. This assumes that the council and a member differ in about 30 % of
-// the defects. With enoughClean clean diffs, of which one is blocked, the upper limit is below 10 %.
+// the defects. If one of enoughClean clean diffs is blocked, the upper limit of that share is below 10 %.
 const (
 	enoughDefects = 233
 	enoughClean   = 60

@@ -128,7 +128,7 @@ func (c *change) readBallots(
 type judgement struct {
 	finding Finding
 	behind  int  // makers that found or confirmed it
-	wants   bool // it would block if more makers had voted
+	wants   bool // The finding would block if more makers had voted.
 }
 
 // stand counts what the seats of one maker say.

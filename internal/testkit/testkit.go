@@ -4,6 +4,7 @@ package testkit
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 )
@@ -25,6 +26,18 @@ func Missing(tb testing.TB, reason string) {
 		tb.Fatal(reason)
 	}
 	tb.Skip(reason)
+}
+
+// Program returns the path of a program. Missing decides about the test if the program is not installed.
+func Program(tb testing.TB, name string) string {
+	tb.Helper()
+	for _, place := range []string{name, "/usr/sbin/" + name} { // Not every user's PATH has /usr/sbin.
+		if path, err := exec.LookPath(place); err == nil {
+			return path
+		}
+	}
+	Missing(tb, name+" is not installed: run tools/programs.sh")
+	return ""
 }
 
 // Prompt compares a prompt with the golden file of its version in testdata. If update is true, Prompt writes the file
